@@ -1,0 +1,758 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a harness outside and the agent inside a guest say to each other over one serial line.
+//!
+//! Every message is one frame: magic, kind, length, a check of this header, the payload, a CRC-32 of all before. A line
+//! may carry other bytes between frames (a kernel message, the rest of a frame cut off by a reset): the [`Decoder`]
+//! skips them. A damaged frame is dropped whole; nothing is sent again, since QEMU's serial lines lose nothing while
+//! both ends are up.
+//!
+//! Rules of the conversation:
+//!
+//! - The agent says [`ToHost::Hello`] when it starts. A host that finds the line already in use says
+//!   [`ToGuest::Attach`]: commands of an earlier host are killed and forgotten, and Hello comes again. What a host says
+//!   before the first Hello may be lost.
+//! - The host chooses command ids. [`ToGuest::Run`] is answered by `Started` or `Error`; after `Started` come any
+//!   number of `Stdout`, `Stderr`, `StdinTaken`, and last `Exited`. The id is free again after `Exited`, or after an
+//!   `Error` that answers `Run`.
+//! - At most [`STDIN_WINDOW`] bytes of one command's standard input may be on the way: `Stdin` spends them,
+//!   `StdinTaken` gives them back. More is refused with `Error`, for neither end buffers without bound.
+//! - A command runs in a process group of its own, to which `Signal` goes.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+/// Bytes of one frame's payload, at most.
+pub const MAX_PAYLOAD: usize = 16 * 1024;
+/// Bytes of `Stdin`, `Stdout` or `Stderr` in one message, at most.
+pub const MAX_DATA: usize = 4 * 1024;
+/// Bytes of one command's standard input that may be sent and not yet taken.
+pub const STDIN_WINDOW: u32 = 16 * 1024;
+/// Changes whenever a message changes.
+pub const VERSION: u8 = 1;
+
+const MAGIC: [u8; 4] = [0xf5, b'T', b'G', 0xa7];
+/// Magic, version, kind, payload length, check.
+const HEADER: usize = 10;
+const TRAILER: usize = 4;
+
+/// A message did not fit a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// Bytes it would have needed.
+    pub length: usize,
+}
+
+impl fmt::Display for TooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the message takes {} bytes, a frame holds {MAX_PAYLOAD}; send less at once",
+            self.length
+        )
+    }
+}
+
+impl std::error::Error for TooLong {}
+
+/// From the harness to the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToGuest {
+    /// A new host: kill what runs, say Hello.
+    Attach,
+    /// Start a command.
+    Run {
+        /// Chosen by the host, not in use.
+        id: u32,
+        /// User to run as. Its supplementary groups are those of the guest's `/etc/group`.
+        uid: u32,
+        /// Primary group.
+        gid: u32,
+        /// Program and arguments; the program is looked up in `PATH`.
+        argv: Vec<String>,
+        /// Variables added to the agent's `PATH`, `HOME`, `USER`, `TERM`.
+        env: Vec<(String, String)>,
+        /// Working directory, `/` by default.
+        cwd: Option<String>,
+    },
+    /// Bytes for its standard input.
+    Stdin {
+        /// The command.
+        id: u32,
+        /// At most [`MAX_DATA`].
+        bytes: Vec<u8>,
+    },
+    /// End of its standard input.
+    CloseStdin {
+        /// The command.
+        id: u32,
+    },
+    /// A signal for its process group.
+    Signal {
+        /// The command.
+        id: u32,
+        /// Linux signal number.
+        signal: i32,
+    },
+    /// Asks for a Pong.
+    Ping {
+        /// Comes back.
+        nonce: u64,
+    },
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+/// From the agent to the harness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToHost {
+    /// The agent is ready.
+    Hello {
+        /// `uname -r`.
+        release: String,
+        /// Milliseconds since the guest's kernel started.
+        uptime_ms: u64,
+    },
+    /// The command runs.
+    Started {
+        /// The command.
+        id: u32,
+        /// Its process id in the guest.
+        pid: u32,
+    },
+    /// From its standard output.
+    Stdout {
+        /// The command.
+        id: u32,
+        /// At most [`MAX_DATA`].
+        bytes: Vec<u8>,
+    },
+    /// From its standard error.
+    Stderr {
+        /// The command.
+        id: u32,
+        /// At most [`MAX_DATA`].
+        bytes: Vec<u8>,
+    },
+    /// So many bytes of standard input have left the agent: written, or thrown away because nobody reads.
+    StdinTaken {
+        /// The command.
+        id: u32,
+        /// How many.
+        bytes: u32,
+    },
+    /// The last message of a command.
+    Exited {
+        /// The command.
+        id: u32,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// Something asked for could not be done.
+    Error {
+        /// The command it was about.
+        id: u32,
+        /// Why.
+        text: String,
+    },
+    /// Answer to Ping.
+    Pong {
+        /// As asked.
+        nonce: u64,
+    },
+}
+
+/// One side's messages.
+pub trait Message: Sized {
+    /// Tag of the message on the line.
+    #[doc(hidden)]
+    fn kind(&self) -> u8;
+    /// Appends the payload.
+    #[doc(hidden)]
+    fn write(&self, to: &mut Writer);
+    /// Reads a payload; nothing if it is not of this kind.
+    #[doc(hidden)]
+    fn read(kind: u8, from: &mut Reader<'_>) -> Option<Self>;
+}
+
+/// Payload under construction.
+#[doc(hidden)]
+#[derive(Default)]
+pub struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    fn bytes(&mut self, v: &[u8]) {
+        // A length beyond u32 never reaches the line: such a payload is TooLong.
+        self.u32(u32::try_from(v.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(v);
+    }
+}
+
+/// Payload being read. Every accessor checks what is left.
+#[doc(hidden)]
+pub struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(n)?;
+        self.0 = tail;
+        Some(head)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+    fn i32(&mut self) -> Option<i32> {
+        self.u32().map(u32::cast_signed_here)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        let n = self.u32()? as usize;
+        Some(self.take(n)?.to_vec())
+    }
+    fn string(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?).ok()
+    }
+}
+
+/// `u32::cast_signed` is newer than the oldest compiler we support.
+trait CastSigned {
+    fn cast_signed_here(self) -> i32;
+}
+
+impl CastSigned for u32 {
+    fn cast_signed_here(self) -> i32 {
+        i32::from_le_bytes(self.to_le_bytes())
+    }
+}
+
+fn unsigned(v: i32) -> u32 {
+    u32::from_le_bytes(v.to_le_bytes())
+}
+
+impl Message for ToGuest {
+    fn kind(&self) -> u8 {
+        match self {
+            ToGuest::Attach => 1,
+            ToGuest::Run { .. } => 2,
+            ToGuest::Stdin { .. } => 3,
+            ToGuest::CloseStdin { .. } => 4,
+            ToGuest::Signal { .. } => 5,
+            ToGuest::Ping { .. } => 6,
+        }
+    }
+
+    fn write(&self, to: &mut Writer) {
+        match self {
+            ToGuest::Attach => {}
+            ToGuest::Run {
+                id,
+                uid,
+                gid,
+                argv,
+                env,
+                cwd,
+            } => {
+                to.u32(*id);
+                to.u32(*uid);
+                to.u32(*gid);
+                to.u32(argv.len() as u32);
+                argv.iter().for_each(|a| to.bytes(a.as_bytes()));
+                to.u32(env.len() as u32);
+                for (key, value) in env {
+                    to.bytes(key.as_bytes());
+                    to.bytes(value.as_bytes());
+                }
+                // An empty working directory means none.
+                to.bytes(cwd.as_deref().unwrap_or("").as_bytes());
+            }
+            ToGuest::Stdin { id, bytes } => {
+                to.u32(*id);
+                to.bytes(bytes);
+            }
+            ToGuest::CloseStdin { id } => to.u32(*id),
+            ToGuest::Signal { id, signal } => {
+                to.u32(*id);
+                to.u32(unsigned(*signal));
+            }
+            ToGuest::Ping { nonce } => to.u64(*nonce),
+        }
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Option<ToGuest> {
+        Some(match kind {
+            1 => ToGuest::Attach,
+            2 => {
+                let (id, uid, gid) = (from.u32()?, from.u32()?, from.u32()?);
+                // Collecting ends at the first item that is not there, so a false count allocates nothing.
+                let argv = (0..from.u32()?)
+                    .map(|_| from.string())
+                    .collect::<Option<_>>()?;
+                let env = (0..from.u32()?)
+                    .map(|_| Some((from.string()?, from.string()?)))
+                    .collect::<Option<_>>()?;
+                let cwd = from.string()?;
+                ToGuest::Run {
+                    id,
+                    uid,
+                    gid,
+                    argv,
+                    env,
+                    cwd: (!cwd.is_empty()).then_some(cwd),
+                }
+            }
+            3 => ToGuest::Stdin {
+                id: from.u32()?,
+                bytes: from.bytes()?,
+            },
+            4 => ToGuest::CloseStdin { id: from.u32()? },
+            5 => ToGuest::Signal {
+                id: from.u32()?,
+                signal: from.i32()?,
+            },
+            6 => ToGuest::Ping { nonce: from.u64()? },
+            _ => return None,
+        })
+    }
+}
+
+impl Message for ToHost {
+    fn kind(&self) -> u8 {
+        match self {
+            ToHost::Hello { .. } => 65,
+            ToHost::Started { .. } => 66,
+            ToHost::Stdout { .. } => 67,
+            ToHost::Stderr { .. } => 68,
+            ToHost::StdinTaken { .. } => 69,
+            ToHost::Exited { .. } => 70,
+            ToHost::Error { .. } => 71,
+            ToHost::Pong { .. } => 72,
+        }
+    }
+
+    fn write(&self, to: &mut Writer) {
+        match self {
+            ToHost::Hello { release, uptime_ms } => {
+                to.bytes(release.as_bytes());
+                to.u64(*uptime_ms);
+            }
+            ToHost::Started { id, pid } => {
+                to.u32(*id);
+                to.u32(*pid);
+            }
+            ToHost::Stdout { id, bytes } | ToHost::Stderr { id, bytes } => {
+                to.u32(*id);
+                to.bytes(bytes);
+            }
+            ToHost::StdinTaken { id, bytes } => {
+                to.u32(*id);
+                to.u32(*bytes);
+            }
+            ToHost::Exited { id, exit } => {
+                to.u32(*id);
+                let (tag, value) = match exit {
+                    Exit::Code(code) => (0, *code),
+                    Exit::Signal(signal) => (1, *signal),
+                };
+                to.u32(tag);
+                to.u32(unsigned(value));
+            }
+            ToHost::Error { id, text } => {
+                to.u32(*id);
+                to.bytes(text.as_bytes());
+            }
+            ToHost::Pong { nonce } => to.u64(*nonce),
+        }
+    }
+
+    fn read(kind: u8, from: &mut Reader<'_>) -> Option<ToHost> {
+        Some(match kind {
+            65 => ToHost::Hello {
+                release: from.string()?,
+                uptime_ms: from.u64()?,
+            },
+            66 => ToHost::Started {
+                id: from.u32()?,
+                pid: from.u32()?,
+            },
+            67 => ToHost::Stdout {
+                id: from.u32()?,
+                bytes: from.bytes()?,
+            },
+            68 => ToHost::Stderr {
+                id: from.u32()?,
+                bytes: from.bytes()?,
+            },
+            69 => ToHost::StdinTaken {
+                id: from.u32()?,
+                bytes: from.u32()?,
+            },
+            70 => {
+                let id = from.u32()?;
+                let exit = match (from.u32()?, from.i32()?) {
+                    (0, code) => Exit::Code(code),
+                    (1, signal) => Exit::Signal(signal),
+                    _ => return None,
+                };
+                ToHost::Exited { id, exit }
+            }
+            71 => ToHost::Error {
+                id: from.u32()?,
+                text: from.string()?,
+            },
+            72 => ToHost::Pong { nonce: from.u64()? },
+            _ => return None,
+        })
+    }
+}
+
+/// The frame of a message.
+pub fn encode(message: &impl Message) -> Result<Vec<u8>, TooLong> {
+    let mut payload = Writer::default();
+    message.write(&mut payload);
+    let payload = payload.0;
+    let length = u16::try_from(payload.len())
+        .ok()
+        .filter(|_| payload.len() <= MAX_PAYLOAD)
+        .ok_or(TooLong {
+            length: payload.len(),
+        })?;
+    let mut frame = Vec::with_capacity(HEADER + payload.len() + TRAILER);
+    frame.extend_from_slice(&MAGIC);
+    frame.push(VERSION);
+    frame.push(message.kind());
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(&header_check(&frame));
+    frame.extend_from_slice(&payload);
+    frame.extend_from_slice(&crc32(&frame).to_le_bytes());
+    Ok(frame)
+}
+
+/// Finds frames in a stream of bytes. Call [`Decoder::next`] until it has nothing after each [`Decoder::push`]; what
+/// then stays inside is less than one frame.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    at: usize,
+    skipped: u64,
+}
+
+impl Decoder {
+    /// Takes bytes from the line.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes thrown away so far because they were in no frame of this side's messages.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The next whole message.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "not an iterator: more may come after nothing"
+    )]
+    pub fn next<M: Message>(&mut self) -> Option<M> {
+        loop {
+            let rest = &self.buffer[self.at..];
+            match parse(rest) {
+                Parsed::Message(message, length) => {
+                    self.at += length;
+                    return Some(message);
+                }
+                Parsed::Foreign(length) => self.skip(length),
+                Parsed::Incomplete => return None,
+                Parsed::Garbage => {
+                    // Only from the next possible begin of a frame; the bytes of a false one may hold a true one.
+                    let next = rest
+                        .iter()
+                        .skip(1)
+                        .position(|b| *b == MAGIC[0])
+                        .map_or(rest.len(), |p| p + 1);
+                    self.skip(next);
+                    if self.at == self.buffer.len() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn skip(&mut self, length: usize) {
+        self.at += length;
+        self.skipped += length as u64;
+    }
+}
+
+enum Parsed<M> {
+    Message(M, usize),
+    /// A whole frame that is none of this side's messages.
+    Foreign(usize),
+    Incomplete,
+    Garbage,
+}
+
+fn parse<M: Message>(bytes: &[u8]) -> Parsed<M> {
+    let known = bytes.len().min(MAGIC.len());
+    if bytes[..known] != MAGIC[..known] {
+        return Parsed::Garbage;
+    }
+    let Some(header) = bytes.first_chunk::<HEADER>() else {
+        return Parsed::Incomplete;
+    };
+    let length = usize::from(u16::from_le_bytes([header[6], header[7]]));
+    if header[8..10] != header_check(&header[..8]) || header[4] != VERSION || length > MAX_PAYLOAD {
+        return Parsed::Garbage;
+    }
+    let end = HEADER + length;
+    let Some((content, trailer)) = bytes
+        .split_at_checked(end)
+        .and_then(|(c, t)| Some((c, t.first_chunk::<TRAILER>()?)))
+    else {
+        return Parsed::Incomplete;
+    };
+    if crc32(content).to_le_bytes() != *trailer {
+        return Parsed::Garbage;
+    }
+    let mut payload = Reader(&content[HEADER..]);
+    match M::read(header[5], &mut payload) {
+        Some(message) if payload.0.is_empty() => Parsed::Message(message, end + TRAILER),
+        _ => Parsed::Foreign(end + TRAILER),
+    }
+}
+
+/// So a false header does not make the decoder wait for a frame that never comes.
+fn header_check(header: &[u8]) -> [u8; 2] {
+    let crc = crc32(header).to_le_bytes();
+    [crc[0], crc[1]]
+}
+
+/// CRC-32 as in IEEE 802.3.
+fn crc32(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0u32; 256];
+        let mut i = 0;
+        while i < 256 {
+            let mut c = i as u32;
+            let mut k = 0;
+            while k < 8 {
+                c = if c & 1 == 1 {
+                    0xedb8_8320 ^ (c >> 1)
+                } else {
+                    c >> 1
+                };
+                k += 1;
+            }
+            table[i] = c;
+            i += 1;
+        }
+        table
+    };
+    !bytes
+        .iter()
+        .fold(!0, |c, b| TABLE[usize::from((c as u8) ^ b)] ^ (c >> 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn to_guest() -> impl Strategy<Value = ToGuest> {
+        let text = || "[ -~äß\n]{0,20}";
+        prop_oneof![
+            Just(ToGuest::Attach),
+            (
+                any::<[u32; 3]>(),
+                vec(text(), 0..5),
+                vec((text(), text()), 0..4),
+                proptest::option::of("/[a-z]{1,9}")
+            )
+                .prop_map(|([id, uid, gid], argv, env, cwd)| ToGuest::Run {
+                    id,
+                    uid,
+                    gid,
+                    argv,
+                    env,
+                    cwd
+                }),
+            (any::<u32>(), vec(any::<u8>(), 0..200))
+                .prop_map(|(id, bytes)| ToGuest::Stdin { id, bytes }),
+            any::<u32>().prop_map(|id| ToGuest::CloseStdin { id }),
+            any::<(u32, i32)>().prop_map(|(id, signal)| ToGuest::Signal { id, signal }),
+            any::<u64>().prop_map(|nonce| ToGuest::Ping { nonce }),
+        ]
+    }
+
+    fn to_host() -> impl Strategy<Value = ToHost> {
+        let data = || (any::<u32>(), vec(any::<u8>(), 0..200));
+        prop_oneof![
+            ("[ -~]{0,30}", any::<u64>())
+                .prop_map(|(release, uptime_ms)| ToHost::Hello { release, uptime_ms }),
+            any::<(u32, u32)>().prop_map(|(id, pid)| ToHost::Started { id, pid }),
+            data().prop_map(|(id, bytes)| ToHost::Stdout { id, bytes }),
+            data().prop_map(|(id, bytes)| ToHost::Stderr { id, bytes }),
+            any::<(u32, u32)>().prop_map(|(id, bytes)| ToHost::StdinTaken { id, bytes }),
+            any::<(u32, i32)>().prop_map(|(id, c)| ToHost::Exited {
+                id,
+                exit: Exit::Code(c)
+            }),
+            any::<(u32, i32)>().prop_map(|(id, s)| ToHost::Exited {
+                id,
+                exit: Exit::Signal(s)
+            }),
+            (any::<u32>(), "[ -~ü]{0,30}").prop_map(|(id, text)| ToHost::Error { id, text }),
+            any::<u64>().prop_map(|nonce| ToHost::Pong { nonce }),
+        ]
+    }
+
+    /// Feeds the stream in pieces and collects what comes out.
+    fn decode<M: Message>(stream: &[u8], piece: usize) -> (Vec<M>, Decoder) {
+        let mut decoder = Decoder::default();
+        let mut out = Vec::new();
+        for bytes in stream.chunks(piece) {
+            decoder.push(bytes);
+            while let Some(m) = decoder.next() {
+                out.push(m);
+            }
+            assert!(decoder.buffer.len() - decoder.at < HEADER + MAX_PAYLOAD + TRAILER + piece);
+        }
+        (out, decoder)
+    }
+
+    #[test]
+    fn crc_is_the_standard_one() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn too_long_is_refused_with_its_length() {
+        let m = ToGuest::Stdin {
+            id: 1,
+            bytes: vec![0; MAX_PAYLOAD],
+        };
+        assert_eq!(
+            encode(&m),
+            Err(TooLong {
+                length: MAX_PAYLOAD + 8
+            })
+        );
+        let huge = ToGuest::Stdin {
+            id: 1,
+            bytes: vec![0; 70_000],
+        };
+        assert!(encode(&huge).is_err());
+        assert!(
+            encode(&ToGuest::Stdin {
+                id: 1,
+                bytes: vec![0; MAX_DATA]
+            })
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn the_other_sides_messages_are_skipped() {
+        let mut stream = encode(&ToGuest::Ping { nonce: 7 }).unwrap();
+        let foreign = stream.len() as u64;
+        stream.extend(encode(&ToHost::Pong { nonce: 7 }).unwrap());
+        let (got, decoder) = decode::<ToHost>(&stream, 5);
+        assert_eq!(got, [ToHost::Pong { nonce: 7 }]);
+        assert_eq!(decoder.skipped(), foreign);
+    }
+
+    /// A frame cut off by a reset right before another: the second must come through although the first one's
+    /// header asked for more bytes.
+    #[test]
+    fn a_frame_cut_short_does_not_swallow_the_next() {
+        let long = encode(&ToHost::Stdout {
+            id: 1,
+            bytes: vec![b'x'; 100],
+        })
+        .unwrap();
+        let next = encode(&ToHost::Hello {
+            release: "6.12".into(),
+            uptime_ms: 5,
+        })
+        .unwrap();
+        for cut in 1..long.len() {
+            let mut stream = long[..cut].to_vec();
+            for _ in 0..4 {
+                stream.extend_from_slice(&next);
+            }
+            let (got, _) = decode::<ToHost>(&stream, 7);
+            assert_eq!(got.len(), 4, "cut after {cut}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn guest_messages_survive_any_cutting(messages in vec(to_guest(), 0..12), piece in 1usize..400) {
+            let stream: Vec<u8> = messages.iter().flat_map(|m| encode(m).unwrap()).collect();
+            let (got, decoder) = decode::<ToGuest>(&stream, piece);
+            prop_assert_eq!(got, messages);
+            prop_assert_eq!(decoder.skipped(), 0);
+        }
+
+        #[test]
+        fn host_messages_survive_garbage_between_them(
+            items in vec((to_host(), vec(any::<u8>(), 0..60)), 0..12), piece in 1usize..400,
+        ) {
+            let mut stream = Vec::new();
+            for (message, garbage) in &items {
+                stream.extend_from_slice(garbage);
+                // Bytes that look like the begin of a frame are the hard case.
+                stream.extend_from_slice(&MAGIC[..garbage.len() % 5]);
+                stream.extend(encode(message).unwrap());
+            }
+            let (got, _) = decode::<ToHost>(&stream, piece);
+            let wanted: Vec<_> = items.into_iter().map(|i| i.0).collect();
+            prop_assert_eq!(got, wanted);
+        }
+
+        #[test]
+        fn a_flipped_bit_loses_at_most_that_message(
+            messages in vec(to_host(), 3..6), byte in any::<prop::sample::Index>(), bit in 0u8..8,
+        ) {
+            let frames: Vec<_> = messages.iter().map(|m| encode(m).unwrap()).collect();
+            let mut stream = frames.concat();
+            let at = byte.index(frames[0].len());
+            stream[at] ^= 1 << bit;
+            // A length made longer ends with the bytes that follow, so some must follow.
+            stream.extend(std::iter::repeat_n(b'\n', HEADER + MAX_PAYLOAD + TRAILER));
+            let (got, _) = decode::<ToHost>(&stream, 64);
+            prop_assert_eq!(&got[..], &messages[1..]);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic_or_grow(bytes in vec(any::<u8>(), 0..3000), piece in 1usize..100) {
+            decode::<ToGuest>(&bytes, piece);
+            decode::<ToHost>(&bytes, piece);
+            let (_, mut decoder) = decode::<ToHost>(&MAGIC.repeat(500), piece);
+            prop_assert!(decoder.next::<ToGuest>().is_none());
+        }
+
+        #[test]
+        fn no_payload_makes_it_panic(kind: u8, payload in vec(any::<u8>(), 0..200)) {
+            let _ = ToGuest::read(kind, &mut Reader(&payload));
+            let _ = ToHost::read(kind, &mut Reader(&payload));
+        }
+    }
+}

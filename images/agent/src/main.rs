@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `tg-agent TTY`: serves a harness outside the guest, see the library. One thread, one poll loop; every buffer is
+//! bounded: a command whose output the line cannot take is simply not read until the line is free.
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::termios::{self, OptionalActions};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{
+    Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio,
+};
+use tg_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
+
+/// Commands that may run at once.
+const MAX_JOBS: usize = 64;
+/// With more than this waiting for the line, commands' output is not read.
+const OUT_HIGH: usize = 32 * 1024;
+/// With more than this waiting, not even the line is read: a host that asks without listening must wait.
+const OUT_LIMIT: usize = 256 * 1024;
+
+struct Job {
+    id: u32,
+    child: Child,
+    watch: OwnedFd,
+    stdin: Option<ChildStdin>,
+    pending: VecDeque<u8>,
+    close_stdin: bool,
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    status: Option<ExitStatus>,
+    /// The host that started it is gone; nobody wants to hear.
+    muted: bool,
+}
+
+struct Agent {
+    line: std::fs::File,
+    out: VecDeque<u8>,
+    decoder: Decoder,
+    jobs: BTreeMap<u64, Job>,
+    serial: u64,
+}
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let (Some(path), None) = (args.next(), args.next()) else {
+        eprintln!("usage: tg-agent TTY\nexample: tg-agent /dev/ttyS1");
+        return ExitCode::from(2);
+    };
+    match Agent::open(&path).and_then(|mut agent| agent.serve()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("tg-agent: {path}: {e}");
+            // The one who starts it again should not spin.
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Agent {
+    fn open(path: &str) -> io::Result<Agent> {
+        let line = rustix::fs::open(
+            path,
+            OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let mut settings = termios::tcgetattr(&line)?;
+        settings.make_raw();
+        settings.set_speed(115_200)?;
+        termios::tcsetattr(&line, OptionalActions::Now, &settings)?;
+        let mut agent = Agent {
+            line: line.into(),
+            out: VecDeque::new(),
+            decoder: Decoder::default(),
+            jobs: BTreeMap::new(),
+            serial: 0,
+        };
+        agent.hello();
+        Ok(agent)
+    }
+
+    fn hello(&mut self) {
+        let release = rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned();
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let uptime_ms = up.tv_sec.unsigned_abs() * 1000 + up.tv_nsec.unsigned_abs() / 1_000_000;
+        self.say(&ToHost::Hello { release, uptime_ms });
+    }
+
+    fn say(&mut self, message: &ToHost) {
+        // Every message this program makes fits: data is cut to MAX_DATA, texts to 1 KiB.
+        if let Ok(frame) = encode(message) {
+            self.out.extend(frame);
+        }
+    }
+
+    fn error(&mut self, id: u32, text: impl Into<String>) {
+        let mut text = text.into();
+        while text.len() > 1024 {
+            text.pop();
+        }
+        self.say(&ToHost::Error { id, text });
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            self.write_line()?;
+            let free = self.out.len() <= OUT_HIGH;
+            let busy = self.jobs.values().any(|j| j.status.is_some());
+            self.wait(if busy && free { Some(0) } else { None })?;
+            if self.out.len() <= OUT_LIMIT {
+                self.read_line()?;
+            }
+            self.work();
+        }
+    }
+
+    /// Sleeps until something can be done. Which it was is found out by trying: everything is non-blocking.
+    fn wait(&self, timeout: Option<i64>) -> io::Result<()> {
+        let mut line = PollFlags::empty();
+        if self.out.len() <= OUT_LIMIT {
+            line |= PollFlags::IN;
+        }
+        if !self.out.is_empty() {
+            line |= PollFlags::OUT;
+        }
+        let mut fds = vec![PollFd::new(&self.line, line)];
+        for job in self.jobs.values() {
+            if job.status.is_none() {
+                fds.push(PollFd::new(&job.watch, PollFlags::IN));
+            }
+            if self.out.len() <= OUT_HIGH {
+                fds.extend(job.stdout.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
+                fds.extend(job.stderr.as_ref().map(|f| PollFd::new(f, PollFlags::IN)));
+            }
+            if !job.pending.is_empty() {
+                fds.extend(job.stdin.as_ref().map(|f| PollFd::new(f, PollFlags::OUT)));
+            }
+        }
+        let timeout = timeout.map(|s| Timespec {
+            tv_sec: s,
+            tv_nsec: 0,
+        });
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn write_line(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            match self.line.write(self.out.as_slices().0) {
+                Ok(0) => break,
+                Ok(n) => drop(self.out.drain(..n)),
+                Err(e) if would_block(&e) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_line(&mut self) -> io::Result<()> {
+        let mut bytes = [0; 4096];
+        loop {
+            match self.line.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(n) => {
+                    self.decoder.push(&bytes[..n]);
+                    while let Some(message) = self.decoder.next() {
+                        self.handle(message);
+                    }
+                }
+                Err(e) if would_block(&e) => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn handle(&mut self, message: ToGuest) {
+        match message {
+            ToGuest::Attach => {
+                for job in self.jobs.values_mut() {
+                    job.muted = true;
+                    let _ = job.signal(Signal::KILL);
+                }
+                self.hello();
+            }
+            ToGuest::Ping { nonce } => self.say(&ToHost::Pong { nonce }),
+            ToGuest::Run {
+                id,
+                uid,
+                gid,
+                argv,
+                env,
+                cwd,
+            } => {
+                if self.job(id).is_some() {
+                    return self.error(id, format!("command id {id} is in use; choose another"));
+                }
+                if self.jobs.len() >= MAX_JOBS {
+                    return self.error(
+                        id,
+                        format!("{MAX_JOBS} commands run already; wait for one to end"),
+                    );
+                }
+                match spawn(id, uid, gid, &argv, &env, cwd.as_deref()) {
+                    Ok(job) => {
+                        self.say(&ToHost::Started {
+                            id,
+                            pid: job.child.id(),
+                        });
+                        self.jobs.insert(self.serial, job);
+                        self.serial += 1;
+                    }
+                    Err(e) => {
+                        let name = argv.first().map_or("", String::as_str);
+                        self.error(id, format!("cannot run {name:?}: {e}"));
+                    }
+                }
+            }
+            ToGuest::Stdin { id, bytes } => {
+                let Some(job) = self.job(id) else {
+                    return self.error(id, format!("no command {id} runs"));
+                };
+                if job.close_stdin || job.pending.len() + bytes.len() > STDIN_WINDOW as usize {
+                    let text = format!(
+                        "{} bytes of input beyond the window or after the end",
+                        bytes.len()
+                    );
+                    return self.error(id, text);
+                }
+                job.pending.extend(bytes);
+            }
+            ToGuest::CloseStdin { id } => match self.job(id) {
+                Some(job) => job.close_stdin = true,
+                None => self.error(id, format!("no command {id} runs")),
+            },
+            ToGuest::Signal { id, signal } => {
+                let result = match (self.job(id), Signal::from_named_raw(signal)) {
+                    (None, _) => Err(format!("no command {id} runs")),
+                    (_, None) => Err(format!("{signal} is no signal")),
+                    (Some(job), Some(signal)) => job.signal(signal).map_err(|e| e.to_string()),
+                };
+                if let Err(text) = result {
+                    self.error(id, text);
+                }
+            }
+        }
+    }
+
+    fn job(&mut self, id: u32) -> Option<&mut Job> {
+        self.jobs.values_mut().find(|j| j.id == id && !j.muted)
+    }
+
+    /// One round over all commands: input, output, end.
+    fn work(&mut self) {
+        let serials: Vec<_> = self.jobs.keys().copied().collect();
+        for serial in serials {
+            // Taken out, so that its messages can be appended meanwhile.
+            let Some(mut job) = self.jobs.remove(&serial) else {
+                continue;
+            };
+            if !self.work_on(&mut job) {
+                self.jobs.insert(serial, job);
+            }
+        }
+    }
+
+    /// Whether the command is over and told.
+    fn work_on(&mut self, job: &mut Job) -> bool {
+        let taken = job.feed();
+        if taken > 0 && !job.muted {
+            self.say(&ToHost::StdinTaken {
+                id: job.id,
+                bytes: taken,
+            });
+        }
+        if job.status.is_none() {
+            job.status = job.child.try_wait().ok().flatten();
+        }
+        // Output that was written before the end is told before the end.
+        let mut drained = true;
+        for error in [false, true] {
+            if !job.muted && self.out.len() > OUT_HIGH {
+                drained = false;
+                continue;
+            }
+            let read = if error {
+                read_some(&mut job.stderr)
+            } else {
+                read_some(&mut job.stdout)
+            };
+            let Some(bytes) = read else { continue };
+            drained = false;
+            if job.muted {
+                continue;
+            }
+            let id = job.id;
+            self.say(&if error {
+                ToHost::Stderr { id, bytes }
+            } else {
+                ToHost::Stdout { id, bytes }
+            });
+        }
+        match job.status {
+            Some(status) if drained => {
+                if !job.muted {
+                    let exit = match (status.code(), status.signal()) {
+                        (Some(code), _) => Exit::Code(code),
+                        (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+                    };
+                    self.say(&ToHost::Exited { id: job.id, exit });
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Job {
+    fn signal(&self, signal: Signal) -> rustix::io::Result<()> {
+        match Pid::from_raw(self.child.id() as i32) {
+            // Not after the end: the number may be another's by then.
+            Some(pid) if self.status.is_none() => rustix::process::kill_process_group(pid, signal),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves waiting input on; returns how many bytes left.
+    fn feed(&mut self) -> u32 {
+        let mut taken = 0;
+        while let Some(stdin) = &mut self.stdin {
+            if self.pending.is_empty() {
+                if self.close_stdin {
+                    self.stdin = None;
+                }
+                break;
+            }
+            match stdin.write(self.pending.as_slices().0) {
+                Ok(n) => {
+                    self.pending.drain(..n);
+                    taken += n as u32;
+                }
+                Err(e) if would_block(&e) => break,
+                Err(_) => self.stdin = None,
+            }
+        }
+        if self.stdin.is_none() {
+            taken += self.pending.len() as u32;
+            self.pending.clear();
+        }
+        taken
+    }
+}
+
+/// Up to [`MAX_DATA`] bytes; nothing when there are none now. The end of the stream closes it.
+fn read_some<R: Read>(from: &mut Option<R>) -> Option<Vec<u8>> {
+    let reader = from.as_mut()?;
+    let mut bytes = vec![0; MAX_DATA];
+    match reader.read(&mut bytes) {
+        Ok(n) if n > 0 => {
+            bytes.truncate(n);
+            Some(bytes)
+        }
+        Err(e) if would_block(&e) => None,
+        _ => {
+            *from = None;
+            None
+        }
+    }
+}
+
+fn would_block(e: &io::Error) -> bool {
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+fn spawn(
+    id: u32,
+    uid: u32,
+    gid: u32,
+    argv: &[String],
+    env: &[(String, String)],
+    cwd: Option<&str>,
+) -> io::Result<Job> {
+    let (program, args) = argv
+        .split_first()
+        .ok_or_else(|| io::Error::other("empty command"))?;
+    let user = User::look_up(uid);
+    let path = env
+        .iter()
+        .find(|(k, _)| k == "PATH")
+        .map_or("/bin", |(_, v)| v.as_str());
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .env_clear()
+        .env("PATH", path)
+        .env("HOME", &user.home)
+        .env("USER", &user.name)
+        .env("TERM", "dumb")
+        .envs(env.iter().map(|(k, v)| (k, v)))
+        .current_dir(cwd.unwrap_or("/"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut groups: Vec<_> = user
+        .groups
+        .iter()
+        .map(|g| rustix::process::Gid::from_raw(*g))
+        .collect();
+    groups.push(rustix::process::Gid::from_raw(gid));
+    // Not by Command::uid, which drops all supplementary groups and cannot set others.
+    let drop_rights = move || -> io::Result<()> {
+        rustix::thread::set_thread_groups(&groups)?;
+        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(gid))?;
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid))?;
+        Ok(())
+    };
+    // SAFETY: runs in the child between fork and exec; it makes three system calls on memory prepared before the fork,
+    // allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the process's.
+    unsafe { command.pre_exec(drop_rights) };
+    let mut child = command.spawn()?;
+    let prepare = |child: &mut Child| -> io::Result<OwnedFd> {
+        let pid =
+            Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
+        let watch = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+        let fds = [
+            child.stdin.as_ref().map(AsFd::as_fd),
+            child.stdout.as_ref().map(AsFd::as_fd),
+            child.stderr.as_ref().map(AsFd::as_fd),
+        ];
+        for fd in fds.into_iter().flatten() {
+            let flags = rustix::fs::fcntl_getfl(fd)?;
+            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)?;
+        }
+        Ok(watch)
+    };
+    let watch = match prepare(&mut child) {
+        Ok(watch) => watch,
+        Err(e) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(e);
+        }
+    };
+    Ok(Job {
+        id,
+        watch,
+        stdin: child.stdin.take(),
+        stdout: child.stdout.take(),
+        stderr: child.stderr.take(),
+        child,
+        pending: VecDeque::new(),
+        close_stdin: false,
+        status: None,
+        muted: false,
+    })
+}
+
+/// What /etc/passwd and /etc/group say about a user.
+struct User {
+    name: String,
+    home: String,
+    groups: Vec<u32>,
+}
+
+impl User {
+    fn look_up(uid: u32) -> User {
+        let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+        User::parse(uid, &text("/etc/passwd"), &text("/etc/group"))
+    }
+
+    fn parse(uid: u32, passwd: &str, group: &str) -> User {
+        let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+        let entry = passwd
+            .lines()
+            .map(fields)
+            .find(|f| f.get(2).and_then(|u| u.parse().ok()) == Some(uid));
+        let field = |n: usize, or: &str| {
+            entry
+                .as_ref()
+                .and_then(|f| f.get(n))
+                .map_or(or, String::as_str)
+                .to_owned()
+        };
+        let (name, home) = (field(0, ""), field(5, "/"));
+        let groups = group
+            .lines()
+            .map(fields)
+            .filter(|f| {
+                !name.is_empty() && f.get(3).is_some_and(|m| m.split(',').any(|m| m == name))
+            })
+            .filter_map(|f| f.get(2)?.parse().ok())
+            .collect();
+        User { name, home, groups }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn supplementary_groups_are_those_of_etc_group() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\ntg:x:1000:1000::/home/tg:/bin/sh\n";
+        let group = "root:x:0:\ntelegraphos:x:990:other,tg\nmore:x:7:tgx\ntg:x:1000:\n";
+        let user = User::parse(1000, passwd, group);
+        assert_eq!((user.name.as_str(), user.home.as_str()), ("tg", "/home/tg"));
+        assert_eq!(user.groups, [990]);
+        let nobody = User::parse(5, passwd, group);
+        assert!(nobody.groups.is_empty());
+        assert_eq!(nobody.home, "/");
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Fills the cache and says what is in it: `prepare [qemu|pci-ids|6.1|6.12|newest|check SERIES|refresh] ...`, by default
+//! QEMU and the default kernel's guest.
+use std::process::ExitCode;
+use std::time::Instant;
+use telegraphos_images::{KernelSeries, Progress, Result, Store, kvm_usable};
+
+fn run() -> Result<bool> {
+    let store = Store::open(None, Progress::Auto)?;
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words.is_empty() {
+        words = vec!["qemu".into(), KernelSeries::default().to_string()];
+    }
+    let mut clean = true;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let begun = Instant::now();
+        match word.as_str() {
+            "qemu" => {
+                let qemu = store.qemu()?;
+                print!("{}", qemu.manifest);
+                println!(
+                    "{:?}\n{:?}\nKVM: {:?}",
+                    qemu.origin,
+                    qemu.command(),
+                    kvm_usable()
+                );
+            }
+            "pci-ids" => println!("{}", store.pci_ids()?.display()),
+            "refresh" => store.refresh()?,
+            "check" => {
+                let series = words
+                    .next()
+                    .map_or(Ok(KernelSeries::default()), |w| w.parse())?;
+                let report = store.check_module(series)?;
+                println!("{report}");
+                clean &= report.is_clean();
+            }
+            series => {
+                let guest = store.guest(series.parse()?)?;
+                print!("{}", guest.manifest);
+                println!("{}\n{}", guest.kernel.display(), guest.initramfs.display());
+                println!("{:?}", guest.qemu_args(""));
+            }
+        }
+        println!("# {word}: {:.2} s", begun.elapsed().as_secs_f64());
+    }
+    Ok(clean)
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,562 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Fetches Debian packages through the host's own apt-get, with state, lists and cache of our own. apt verifies the
+//! signed metadata and the packages' hashes; no root is needed since nothing is installed.
+
+use crate::exec;
+use crate::manifest::PackageRecord;
+use crate::sources::{Host, Release, derive};
+use crate::store::{self, Lock, Store};
+use crate::{Error, Result};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// One release, ready to be asked.
+pub(crate) struct Apt<'a> {
+    store: &'a Store,
+    lock: &'a Lock,
+    release: Release,
+    keyring: String,
+    dir: PathBuf,
+}
+
+/// A package apt would fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Deb {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    file: String,
+    size: u64,
+}
+
+/// A package in the pool, hash checked.
+pub(crate) struct Fetched {
+    pub(crate) path: PathBuf,
+    pub(crate) record: PackageRecord,
+}
+
+/// Lists younger than this are not fetched again.
+const FRESH: Duration = Duration::from_secs(3600);
+
+impl<'a> Apt<'a> {
+    /// Writes the configuration and sees to it that the lists are there and fresh.
+    pub(crate) fn open(
+        store: &'a Store,
+        lock: &'a Lock,
+        host: &Host,
+        release: &Release,
+    ) -> Result<Apt<'a>> {
+        if std::env::consts::ARCH != "x86_64" {
+            return Err(Error::Unsupported(format!(
+                "this host is {}, guests are amd64; run on an amd64 host",
+                std::env::consts::ARCH
+            )));
+        }
+        let sources = derive(host, release)?;
+        let dir = store.path().join("apt").join(&release.name);
+        for sub in ["state", "lists/partial", "cache/archives/partial"] {
+            let path = dir.join(sub);
+            fs::create_dir_all(&path).map_err(Error::io("cannot create", &path))?;
+        }
+        store::write(&dir.join("status"), b"")?;
+        store::write(&dir.join("debian.sources"), sources.text.as_bytes())?;
+        store::write(&dir.join("apt.conf"), config(&dir, release)?.as_bytes())?;
+        let apt = Apt {
+            store,
+            lock,
+            release: release.clone(),
+            keyring: sources.keyring,
+            dir,
+        };
+        let stamp = apt.dir.join("stamp");
+        let fresh = fs::read(&stamp).is_ok_and(|of| of == sources.text.as_bytes())
+            && fs::metadata(&stamp)
+                .and_then(|m| m.modified())
+                .is_ok_and(|t| t.elapsed().is_ok_and(|age| age < FRESH));
+        if !fresh {
+            apt.update()?;
+            store::write(&stamp, sources.text.as_bytes())?;
+        }
+        Ok(apt)
+    }
+
+    fn update(&self) -> Result<()> {
+        let step = self.store.progress.step(
+            format!("Reading Debian's package lists of {}", self.release.name),
+            None,
+        );
+        let mut command = self.tool("apt-get");
+        command.args([
+            "update",
+            "-q",
+            "--allow-releaseinfo-change",
+            "-o",
+            "APT::Update::Error-Mode=any",
+        ]);
+        let out = exec::run(&mut command, &self.store.cancel, || ())?;
+        if !out.status.success() {
+            return Err(self.explain(
+                &format!("reading the package lists of {}", self.release.name),
+                &out,
+            ));
+        }
+        step.done();
+        Ok(())
+    }
+
+    /// Names of all packages that begin so.
+    pub(crate) fn names(&self, prefix: &str) -> Result<Vec<String>> {
+        let out = self.ask(self.tool("apt-cache").args(["pkgnames", prefix]))?;
+        Ok(out.lines().map(|l| l.trim().to_owned()).collect())
+    }
+
+    /// Fields of the candidates of these packages, one map each. Packages without a candidate are left out.
+    pub(crate) fn show(&self, names: &[String]) -> Result<Vec<HashMap<String, String>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let out = exec::run(
+            self.tool("apt-cache")
+                .args(["show", "--no-all-versions"])
+                .args(names),
+            &self.store.cancel,
+            || (),
+        )?;
+        Ok(paragraphs(&out.stdout))
+    }
+
+    /// The newest of some packages by upstream version. `None` when the release has none of them.
+    pub(crate) fn version(&self, name: &str) -> Result<Option<String>> {
+        Ok(self
+            .show(&[name.to_owned()])?
+            .into_iter()
+            .next()
+            .and_then(|mut p| p.remove("Version")))
+    }
+
+    /// These packages and what they depend on.
+    pub(crate) fn closure(&self, names: &[&str]) -> Result<Vec<Deb>> {
+        let mut command = self.tool("apt-get");
+        command
+            .args(["install", "-qq", "--print-uris", "--yes"])
+            .args(names);
+        let out = exec::run(&mut command, &self.store.cancel, || ())?;
+        if !out.status.success() {
+            return Err(self.explain(&format!("resolving {}", names.join(" ")), &out));
+        }
+        Ok(out.stdout.lines().filter_map(parse_uri_line).collect())
+    }
+
+    /// Only these packages.
+    pub(crate) fn single(&self, names: &[&str]) -> Result<Vec<Deb>> {
+        let mut command = self.tool("apt-get");
+        command
+            .args(["download", "-qq", "--print-uris"])
+            .args(names);
+        let out = exec::run(&mut command, &self.store.cancel, || ())?;
+        if !out.status.success() {
+            return Err(self.explain(&format!("finding {}", names.join(" ")), &out));
+        }
+        Ok(out.stdout.lines().filter_map(parse_uri_line).collect())
+    }
+
+    /// Brings packages into the pool and checks every one against the hash in the signed metadata.
+    pub(crate) fn fetch(&self, what: &str, debs: &[Deb]) -> Result<Vec<Fetched>> {
+        let pool = self.store.path().join("debs");
+        fs::create_dir_all(&pool).map_err(Error::io("cannot create", &pool))?;
+        let expected = self.hashes(debs)?;
+        let intact = |deb: &Deb, path: &Path| -> Result<Option<String>> {
+            if !path.exists() {
+                return Ok(None);
+            }
+            let hash = store::sha256_file(path)?;
+            Ok(
+                (expected.get(&(deb.name.clone(), deb.version.clone())) == Some(&hash))
+                    .then_some(hash),
+            )
+        };
+        let mut missing = Vec::new();
+        for deb in debs {
+            if intact(deb, &pool.join(&deb.file))?.is_none() {
+                missing.push(deb);
+            }
+        }
+        if !missing.is_empty() {
+            self.download(what, &missing, &pool)?;
+        }
+        let mut all = Vec::new();
+        for deb in debs {
+            let path = pool.join(&deb.file);
+            let Some(sha256) = intact(deb, &path)? else {
+                let _ = fs::remove_file(&path);
+                return Err(Error::Apt {
+                    what: format!("fetching {what}"),
+                    detail: format!("{} is not what the signed package list says", deb.file),
+                    remedy: "try again; if it stays, check the mirror and the disk".into(),
+                });
+            };
+            let record = PackageRecord {
+                name: deb.name.clone(),
+                version: deb.version.clone(),
+                release: self.release.name.clone(),
+                sha256,
+            };
+            all.push(Fetched { path, record });
+        }
+        Ok(all)
+    }
+
+    fn download(&self, what: &str, missing: &[&Deb], pool: &Path) -> Result<()> {
+        // apt writes beside its final name; a directory of our own makes a torn file impossible in the pool.
+        let temporary = self.store.temporary(self.lock)?;
+        let bytes = missing.iter().map(|d| d.size).sum();
+        let text = format!(
+            "Fetching {what}: {} package{}, {:.0} MB",
+            missing.len(),
+            if missing.len() == 1 { "" } else { "s" },
+            bytes as f64 / 1e6
+        );
+        let step = self.store.progress.step(text, Some(bytes));
+        let mut command = self.tool("apt-get");
+        command
+            .args(["download", "-q"])
+            .args(missing.iter().map(|d| format!("{}={}", d.name, d.version)));
+        command.current_dir(temporary.path());
+        let out = exec::run(&mut command, &self.store.cancel, || {
+            let files = fs::read_dir(temporary.path())
+                .into_iter()
+                .flatten()
+                .flatten();
+            step.at(files
+                .filter_map(|e| e.metadata().ok())
+                .map(|m| m.len())
+                .sum());
+        })?;
+        if !out.status.success() {
+            return Err(self.explain(&format!("fetching {what}"), &out));
+        }
+        for deb in missing {
+            let (from, to) = (temporary.path().join(&deb.file), pool.join(&deb.file));
+            fs::rename(&from, &to).map_err(Error::io("cannot move into the cache", &from))?;
+        }
+        step.done();
+        Ok(())
+    }
+
+    /// SHA-256 of each package, from apt's verified lists.
+    fn hashes(&self, debs: &[Deb]) -> Result<HashMap<(String, String), String>> {
+        let mut command = self.tool("apt-cache");
+        command
+            .arg("show")
+            .args(debs.iter().map(|d| format!("{}={}", d.name, d.version)));
+        let out = self.ask(&mut command)?;
+        Ok(paragraphs(&out)
+            .into_iter()
+            .filter_map(|mut p| {
+                Some((
+                    (p.remove("Package")?, p.remove("Version")?),
+                    p.remove("SHA256")?,
+                ))
+            })
+            .collect())
+    }
+
+    fn ask(&self, command: &mut Command) -> Result<String> {
+        let out = exec::run(command, &self.store.cancel, || ())?;
+        if out.status.success() {
+            Ok(out.stdout)
+        } else {
+            Err(self.explain("asking apt", &out))
+        }
+    }
+
+    fn tool(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .arg("-c")
+            .arg(self.dir.join("apt.conf"))
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
+    /// Turns apt's complaint into one that says what to do.
+    fn explain(&self, what: &str, out: &exec::Output) -> Error {
+        let lines: Vec<_> = out
+            .stderr
+            .lines()
+            .chain(out.stdout.lines())
+            .filter(|l| l.starts_with(['E', 'W']) || l.contains("Err:"))
+            .collect();
+        let detail = if lines.is_empty() {
+            out.tail(6)
+        } else {
+            lines[..lines.len().min(6)].join("\n")
+        };
+        explain(what, &self.release.name, &self.keyring, detail)
+    }
+}
+
+fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
+    let has = |words: &[&str]| words.iter().any(|w| detail.contains(w));
+    if has(&[
+        "NO_PUBKEY",
+        "Missing key",
+        "is not signed",
+        "no longer signed",
+        "verification failed",
+    ]) {
+        return Error::KeyringTooOld {
+            suite: release.into(),
+            keyring: keyring.into(),
+            detail,
+        };
+    }
+    let remedy = if has(&["resolve", "onnect", "timed out", "etwork is unreachable"]) {
+        "the mirror of the host's apt configuration cannot be reached: check the network and try again"
+    } else if has(&["No space left"]) {
+        "make room on the cache's disk, or point TELEGRAPHOS_CACHE to another, and try again"
+    } else if has(&["404", "Hash Sum mismatch", "unexpected size"]) {
+        "the mirror is changing right now: try again in some minutes"
+    } else {
+        "check that the host's own `apt-get update` works and try again"
+    };
+    Error::Apt {
+        what: what.into(),
+        detail,
+        remedy: remedy.into(),
+    }
+}
+
+/// Read after the host's own configuration, so proxies and credentials stay and only places change.
+fn config(dir: &Path, release: &Release) -> Result<String> {
+    let path = |sub: &str| {
+        let path = dir.join(sub).display().to_string();
+        if path.contains(['"', '\n']) {
+            return Err(Error::Unsupported(format!(
+                "the cache's path has a quote or newline, which apt cannot take: {path}"
+            )));
+        }
+        Ok(path)
+    };
+    let target = release
+        .target
+        .as_ref()
+        .map(|t| format!("APT::Default-Release \"{t}\";\n"))
+        .unwrap_or_default();
+    Ok(format!(
+        "\
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear APT::Default-Release;
+#clear APT::Architectures;
+#clear Acquire::IndexTargets::deb::DEP-11;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-small;
+#clear Acquire::IndexTargets::deb::DEP-11-icons;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-hidpi;
+#clear Acquire::IndexTargets::deb::Contents-deb;
+#clear Acquire::IndexTargets::deb::CNF;
+Dir::State \"{state}\";
+Dir::State::lists \"{lists}\";
+Dir::State::status \"{status}\";
+Dir::State::extended_states \"{extended}\";
+Dir::Cache \"{cache}\";
+Dir::Cache::archives \"{archives}\";
+Dir::Etc::sourcelist \"{sources}\";
+Dir::Etc::sourceparts \"/dev/null\";
+Dir::Etc::preferences \"/dev/null\";
+Dir::Etc::preferencesparts \"/dev/null\";
+APT::Architecture \"amd64\";
+APT::Architectures \"amd64\";
+APT::Install-Recommends \"false\";
+APT::Install-Suggests \"false\";
+APT::Get::AllowUnauthenticated \"false\";
+Acquire::AllowInsecureRepositories \"false\";
+Acquire::AllowWeakRepositories \"false\";
+Acquire::Languages \"none\";
+// We never run as anybody but the user, whose cache the sandbox user could not write.
+APT::Sandbox::User \"root\";
+{target}",
+        state = path("state")?,
+        lists = path("lists")?,
+        status = path("status")?,
+        extended = path("state/extended_states")?,
+        cache = path("cache")?,
+        archives = path("cache/archives")?,
+        sources = path("debian.sources")?,
+    ))
+}
+
+/// `'URI' FILE SIZE HASH`, as `--print-uris` has it. The file's name holds package and version.
+fn parse_uri_line(line: &str) -> Option<Deb> {
+    let mut words = line
+        .strip_prefix('\'')?
+        .split_once("' ")?
+        .1
+        .split_whitespace();
+    let (file, size) = (words.next()?, words.next()?.parse().ok()?);
+    let (name, rest) = file.strip_suffix(".deb")?.split_once('_')?;
+    let (version, _arch) = rest.rsplit_once('_')?;
+    Some(Deb {
+        name: name.into(),
+        version: version.replace("%3a", ":"),
+        file: file.into(),
+        size,
+    })
+}
+
+/// Paragraphs of `Field: value`; continued lines are dropped.
+fn paragraphs(text: &str) -> Vec<HashMap<String, String>> {
+    let mut all = Vec::new();
+    let mut one = HashMap::new();
+    for line in text.lines().chain([""]) {
+        if line.is_empty() {
+            if !one.is_empty() {
+                all.push(std::mem::take(&mut one));
+            }
+        } else if let Some((key, value)) = line.split_once(": ").filter(|_| !line.starts_with(' '))
+        {
+            one.insert(key.to_owned(), value.trim().to_owned());
+        }
+    }
+    all
+}
+
+/// Lays the files of packages over `root`. Maintainer scripts are not run; documentation is left out.
+pub(crate) fn unpack(store: &Store, what: &str, debs: &[Fetched], root: &Path) -> Result<()> {
+    // The merged layout is a maintainer script's work on bookworm, so it is made beforehand.
+    for dir in ["bin", "sbin", "lib", "lib64"] {
+        let path = root.join("usr").join(dir);
+        fs::create_dir_all(&path).map_err(Error::io("cannot create", &path))?;
+        let link = root.join(dir);
+        if link.symlink_metadata().is_err() {
+            std::os::unix::fs::symlink(format!("usr/{dir}"), &link)
+                .map_err(Error::io("cannot link", &link))?;
+        }
+    }
+    let step = store.progress.step(format!("Unpacking {what}"), None);
+    for deb in debs {
+        if store.cancel.load(std::sync::atomic::Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        unpack_one(
+            &deb.path,
+            root,
+            &[
+                "--exclude=./usr/share/doc/*",
+                "--exclude=./usr/share/man/*",
+                "--exclude=./usr/share/locale/*",
+                "--exclude=./usr/share/info/*",
+            ],
+        )?;
+    }
+    step.done();
+    Ok(())
+}
+
+/// Lays the files of one package that `tar_args` select over `root`.
+pub(crate) fn unpack_one(deb: &Path, root: &Path, tar_args: &[&str]) -> Result<()> {
+    let mut source = exec::Guarded(
+        Command::new("dpkg-deb")
+            .arg("--fsys-tarfile")
+            .arg(deb)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| exec::spawn_error("dpkg-deb", e))?,
+    );
+    let pipe = source.0.stdout.take().map_or_else(Stdio::null, Stdio::from);
+    let mut command = Command::new("tar");
+    command.args([
+        "--extract",
+        "--keep-directory-symlink",
+        "--no-same-owner",
+        "--no-same-permissions",
+        "--directory",
+    ]);
+    let out = command
+        .arg(root)
+        .args(tar_args)
+        .stdin(pipe)
+        .env("LC_ALL", "C")
+        .output()
+        .map_err(|e| exec::spawn_error("tar", e))?;
+    drop(command);
+    let packed = source
+        .0
+        .wait()
+        .map_err(|e| exec::spawn_error("dpkg-deb", e))?;
+    if !out.status.success() || !packed.success() {
+        return Err(Error::Build {
+            what: format!("unpacking {}", deb.display()),
+            status: format!("dpkg-deb {packed}, tar {}", out.status),
+            log: String::from_utf8_lossy(&out.stderr).into_owned(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uri_lines_give_name_and_version() {
+        let line = "'http://m/pool/q/qemu_11.1.3%2bds-1_amd64.deb' qemu-system-x86_1%3a11.1.3+ds-1~bpo13+1_amd64.deb \
+                    10377056 MD5Sum:00";
+        let deb = parse_uri_line(line).unwrap();
+        assert_eq!(
+            (deb.name.as_str(), deb.version.as_str()),
+            ("qemu-system-x86", "1:11.1.3+ds-1~bpo13+1")
+        );
+        assert_eq!(deb.size, 10_377_056);
+        assert_eq!(parse_uri_line("E: no such package"), None);
+        assert_eq!(parse_uri_line("'http://m/x' x.tar.xz 5 -"), None);
+    }
+
+    #[test]
+    fn paragraphs_are_told_apart() {
+        let p = paragraphs(
+            "Package: a\nVersion: 1\nDescription: x\n more: text\n\nPackage: b\nVersion: 2\n",
+        );
+        assert_eq!(p.len(), 2);
+        assert_eq!(p[1]["Version"], "2");
+        assert!(!p[0].contains_key(" more"));
+    }
+
+    #[test]
+    fn apt_errors_say_what_to_do() {
+        let text = |d: &str| explain("fetching QEMU", "testing", "/k.gpg", d.into()).to_string();
+        let e = text(
+            "W: GPG error: x InRelease: The following signatures couldn't be verified: NO_PUBKEY 0E98404D386FA1D9",
+        );
+        assert!(
+            e.contains("debian-archive-keyring") && e.contains("/k.gpg") && e.contains("testing"),
+            "{e}"
+        );
+        assert!(text("E: Failed to fetch u  Could not resolve 'm'").contains("check the network"));
+        assert!(text("E: Failed to fetch u  404  Not Found").contains("try again in some minutes"));
+        assert!(
+            text("E: Write error - write (28: No space left on device)")
+                .contains("TELEGRAPHOS_CACHE")
+        );
+        assert!(text("E: odd").contains("nothing partial was kept"));
+    }
+
+    #[test]
+    fn configuration_keeps_to_its_directory() {
+        let release = Release::named("trixie-backports");
+        let text = config(Path::new("/c/apt/x"), &release).unwrap();
+        assert!(text.contains("APT::Default-Release \"trixie-backports\""));
+        for line in text.lines().filter(|l| l.starts_with("Dir::")) {
+            assert!(
+                line.contains("/c/apt/x/") || line.contains("/dev/null"),
+                "{line}"
+            );
+        }
+        assert!(config(Path::new("/a\"b"), &release).is_err());
+    }
+}

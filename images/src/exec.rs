@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs the host's programs so that a cancelled caller leaves none of them behind.
+
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A child that is terminated when it is dropped before its end.
+pub(crate) struct Guarded(pub(crate) Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // SIGTERM first: apt, make and cargo end their own children on it.
+            if let Some(pid) = rustix::process::Pid::from_raw(self.0.id() as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            }
+            for _ in 0..100 {
+                if !matches!(self.0.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// What a program said and how it ended.
+pub(crate) struct Output {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Output {
+    /// The last lines of everything it said.
+    pub(crate) fn tail(&self, lines: usize) -> String {
+        let all = format!("{}\n{}", self.stdout.trim_end(), self.stderr.trim_end());
+        let all: Vec<_> = all.lines().filter(|l| !l.trim().is_empty()).collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+}
+
+/// Runs `command` to its end, calling `tick` now and then. Its output goes through files, so no pipe can fill up.
+pub(crate) fn run(
+    command: &mut Command,
+    cancel: &Arc<AtomicBool>,
+    mut tick: impl FnMut(),
+) -> Result<Output> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let scratch = || {
+        tempfile::tempfile().map_err(Error::io(
+            "cannot create a temporary file in",
+            std::env::temp_dir(),
+        ))
+    };
+    let (mut out, mut err) = (scratch()?, scratch()?);
+    let share = |f: &File| {
+        f.try_clone().map_err(Error::io(
+            "cannot use a temporary file in",
+            std::env::temp_dir(),
+        ))
+    };
+    command
+        .stdin(Stdio::null())
+        .stdout(share(&out)?)
+        .stderr(share(&err)?);
+    let mut child = Guarded(
+        command
+            .spawn()
+            .map_err(|source| spawn_error(&program, source))?,
+    );
+    let mut pause = Duration::from_millis(1);
+    let status = loop {
+        if cancel.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
+        }
+        match child.0.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => {}
+            Err(source) => {
+                return Err(Error::Spawn {
+                    program,
+                    source,
+                    remedy: "try again".into(),
+                });
+            }
+        }
+        tick();
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    };
+    let text = |f: &mut File| {
+        let mut bytes = Vec::new();
+        let _ = f.rewind();
+        let _ = f.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    Ok(Output {
+        status,
+        stdout: text(&mut out),
+        stderr: text(&mut err),
+    })
+}
+
+/// An error that says which package a missing program is in.
+pub(crate) fn spawn_error(program: &str, source: std::io::Error) -> Error {
+    let package = match program {
+        "apt-get" | "apt-cache" => "apt (this needs a Debian host)",
+        "dpkg-deb" | "dpkg" => "dpkg (this needs a Debian host)",
+        "unshare" | "mount" => "util-linux",
+        "chroot" => "coreutils",
+        "tar" => "tar",
+        _ => "",
+    };
+    let remedy = if package.is_empty() {
+        "check that it is in PATH".into()
+    } else {
+        format!("it is in the package {package}")
+    };
+    Error::Spawn {
+        program: program.into(),
+        source,
+        remedy,
+    }
+}

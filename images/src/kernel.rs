@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Debian kernels, each with the build root its modules are built in.
+
+use crate::apt::{self, Apt};
+use crate::manifest::FileRecord;
+use crate::sources::{Host, Release};
+use crate::store::{self, Lock, Store};
+use crate::{Error, Manifest, Result, vmlinux};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The kernels a guest can run. Always Debian's cloud flavour for amd64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KernelSeries {
+    /// Linux 6.1, of Debian 12: the oldest the driver supports.
+    V6_1,
+    /// Linux 6.12, of Debian 13, and of Debian 12's security suite.
+    #[default]
+    V6_12,
+    /// Whatever Debian's backports or testing hold.
+    Newest,
+}
+
+impl KernelSeries {
+    /// Every series, oldest first.
+    pub const ALL: [KernelSeries; 3] = [
+        KernelSeries::V6_1,
+        KernelSeries::V6_12,
+        KernelSeries::Newest,
+    ];
+
+    /// Beginning of the package names.
+    fn prefix(self) -> &'static str {
+        match self {
+            KernelSeries::V6_1 => "linux-image-6.1.",
+            KernelSeries::V6_12 => "linux-image-6.12.",
+            KernelSeries::Newest => "linux-image-",
+        }
+    }
+
+    /// Releases to ask: the host's own first, since their package lists and compiler may be at hand.
+    fn releases(self, host: &Host) -> Vec<Release> {
+        let own = host.release().name;
+        let names: &[&str] = match self {
+            KernelSeries::V6_1 => &[&own, "bookworm"],
+            KernelSeries::V6_12 => &[&own, "trixie", "bookworm"],
+            KernelSeries::Newest => &["trixie-backports", "testing"],
+        };
+        let mut releases: Vec<Release> = Vec::new();
+        for name in names {
+            if !releases.iter().any(|r| r.name == *name) {
+                releases.push(Release::named(name));
+            }
+        }
+        releases
+    }
+}
+
+impl fmt::Display for KernelSeries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            KernelSeries::V6_1 => "6.1",
+            KernelSeries::V6_12 => "6.12",
+            KernelSeries::Newest => "newest",
+        })
+    }
+}
+
+impl FromStr for KernelSeries {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<KernelSeries> {
+        KernelSeries::ALL
+            .into_iter()
+            .find(|s| s.to_string() == text)
+            .ok_or_else(|| {
+                Error::Unsupported(format!(
+                    "unknown kernel series {text:?}; expected 6.1, 6.12 or newest"
+                ))
+            })
+    }
+}
+
+/// A kernel in the cache.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Which was asked for.
+    pub series: KernelSeries,
+    /// `uname -r` of it.
+    pub release: String,
+    /// The uncompressed ELF kernel, for QEMU's `-kernel`.
+    pub vmlinux: PathBuf,
+    /// What it is made of.
+    pub manifest: Manifest,
+    /// Debian root with this kernel's headers and the compiler they want.
+    pub(crate) root: PathBuf,
+}
+
+const FLAVOUR: &str = "-cloud-amd64";
+
+/// What kbuild runs beside the compiler, which the headers depend on. All are `Essential` on Debian, hence nobody's
+/// dependency, but for make and what objtool or compression may want.
+const BUILD_TOOLS: [&str; 13] = [
+    "bash",
+    "binutils",
+    "coreutils",
+    "dash",
+    "diffutils",
+    "findutils",
+    "grep",
+    "gzip",
+    "make",
+    "mawk",
+    "sed",
+    "tar",
+    "xz-utils",
+];
+
+impl Store {
+    /// The newest kernel of a series, fetched once together with its build root.
+    pub fn kernel(&self, series: KernelSeries) -> Result<Kernel> {
+        let (dir, manifest) = self.artefact(&format!("kernel/{series}"), |lock, at| {
+            fetch(self, lock, series, at)
+        })?;
+        let release = fs::read_to_string(dir.join("release"))
+            .map_err(Error::io("cannot read", dir.join("release")))?;
+        Ok(Kernel {
+            series,
+            release,
+            vmlinux: dir.join("vmlinux"),
+            root: dir.join("root"),
+            manifest,
+        })
+    }
+}
+
+fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<Manifest> {
+    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
+    let mut best: Option<(Apt<'_>, Release, String)> = None;
+    let mut looked = Vec::new();
+    for release in series.releases(&host) {
+        looked.push(release.name.clone());
+        let apt = Apt::open(store, lock, &host, &release)?;
+        let names: Vec<_> = apt
+            .names(series.prefix())?
+            .into_iter()
+            .filter(|n| kernel_release(n).is_some())
+            .collect();
+        let candidates = apt.show(&names)?;
+        let found = candidates
+            .iter()
+            .filter_map(|p| kernel_release(p.get("Package")?))
+            .max_by_key(|r| numbers(r))
+            .map(str::to_owned);
+        let Some(found) = found else { continue };
+        let better = best
+            .as_ref()
+            .is_none_or(|(_, _, old)| upstream(&found) > upstream(old));
+        if better {
+            best = Some((apt, release, found));
+        }
+        if series != KernelSeries::Newest {
+            break;
+        }
+    }
+    let Some((apt, release, uname)) = best else {
+        return Err(Error::NoPackage {
+            wanted: format!("{}*{FLAVOUR}", series.prefix()),
+            looked: looked.join(", "),
+            remedy: "add Debian's security archive to the host's apt sources, or take another kernel series".into(),
+        });
+    };
+
+    // Since 7.2 linux-image is an empty package over linux-binary and linux-modules.
+    let image = format!("linux-image-{uname}");
+    let binary = format!("linux-binary-{uname}");
+    let split = apt
+        .show(std::slice::from_ref(&image))?
+        .iter()
+        .any(|p| p.get("Depends").is_some_and(|d| d.contains(&binary)));
+    let image = if split { binary } else { image };
+    let headers = format!("linux-headers-{uname}");
+    let mut wanted: Vec<&str> = BUILD_TOOLS.to_vec();
+    wanted.push(&headers);
+    let mut debs = apt.closure(&wanted)?;
+    // The headers of some versions depend on the kernel and its boot tools, of which a build needs nothing.
+    debs.retain(|d| {
+        ![
+            "linux-image-",
+            "linux-modules-",
+            "linux-binary-",
+            "linux-initramfs",
+            "initramfs-tools",
+        ]
+        .iter()
+        .any(|p| d.name.starts_with(p))
+    });
+    debs.extend(apt.single(&[&image, "sparse"])?);
+    let what = format!("Linux {uname} and its compiler");
+    let (images, tools): (Vec<_>, Vec<_>) = apt
+        .fetch(&what, &debs)?
+        .into_iter()
+        .partition(|d| d.record.name == image);
+
+    let root = at.join("root");
+    apt::unpack(store, &what, &tools, &root)?;
+    finish_root(&root)?;
+
+    let scratch = at.join("image");
+    fs::create_dir(&scratch).map_err(Error::io("cannot create", &scratch))?;
+    for deb in &images {
+        apt::unpack_one(&deb.path, &scratch, &["--exclude=*/kernel"])?;
+    }
+    let vmlinuz = [
+        format!("boot/vmlinuz-{uname}"),
+        format!("usr/lib/modules/{uname}/vmlinuz"),
+    ]
+    .map(|p| scratch.join(p))
+    .into_iter()
+    .find(|p| p.is_file())
+    .ok_or_else(|| Error::Missing {
+        what: "the kernel",
+        path: scratch.join("boot"),
+        remedy: format!(
+            "the package {image} has another layout than this program knows; report it"
+        ),
+    })?;
+    let bytes = fs::read(&vmlinuz).map_err(Error::io("cannot read", &vmlinuz))?;
+    let elf = vmlinux::extract(&bytes).map_err(|source| Error::Vmlinuz {
+        path: vmlinuz.clone(),
+        source,
+    })?;
+    store::write(&at.join("vmlinux"), &elf)?;
+    store::write(&at.join("release"), uname.as_bytes())?;
+    fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
+
+    let version = images
+        .first()
+        .map(|d| d.record.version.clone())
+        .unwrap_or_default();
+    Ok(Manifest {
+        parts: vec![format!(
+            "kernel {uname} {version} (Debian {})",
+            release.name
+        )],
+        packages: images.into_iter().chain(tools).map(|d| d.record).collect(),
+        files: vec![FileRecord {
+            name: "vmlinux".into(),
+            sha256: store::sha256_file(&at.join("vmlinux"))?,
+        }],
+    })
+}
+
+/// What maintainer scripts would have done, as far as a build needs it.
+fn finish_root(root: &Path) -> Result<()> {
+    let bin = root.join("usr/bin");
+    for (link, target) in [("awk", "mawk"), ("sh", "dash")] {
+        let link = bin.join(link);
+        if link.symlink_metadata().is_err() {
+            std::os::unix::fs::symlink(target, &link).map_err(Error::io("cannot link", &link))?;
+        }
+    }
+    for dir in ["tmp", "proc", "dev", "build"] {
+        let dir = root.join(dir);
+        fs::create_dir_all(&dir).map_err(Error::io("cannot create", &dir))?;
+    }
+    Ok(())
+}
+
+/// `6.12.117+deb12-cloud-amd64` of `linux-image-6.12.117+deb12-cloud-amd64`; nothing for metapackages, debug and unsigned ones.
+fn kernel_release(package: &str) -> Option<&str> {
+    let release = package.strip_prefix("linux-image-")?;
+    let version = release.strip_suffix(FLAVOUR)?;
+    // "6.12-cloud-amd64" and "cloud-amd64" are metapackages.
+    let dots = version.split(['+', '-']).next()?.split('.').count();
+    (version.starts_with(|c: char| c.is_ascii_digit()) && dots == 3).then_some(release)
+}
+
+fn numbers(release: &str) -> Vec<u64> {
+    release
+        .split(|c: char| !c.is_ascii_digit())
+        .filter_map(|p| p.parse().ok())
+        .collect()
+}
+
+/// The numbers before Debian's own.
+fn upstream(release: &str) -> Vec<u64> {
+    numbers(release.split('+').next().unwrap_or(release))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_round_trip() {
+        for s in KernelSeries::ALL {
+            assert_eq!(s.to_string().parse::<KernelSeries>().unwrap(), s);
+        }
+        assert_eq!(KernelSeries::default().to_string(), "6.12");
+        let e = "5.10".parse::<KernelSeries>().unwrap_err().to_string();
+        assert!(
+            e.contains("5.10") && e.contains("6.12") && e.contains("newest"),
+            "{e}"
+        );
+    }
+
+    #[test]
+    fn only_real_kernels_count_and_the_newest_wins() {
+        for not in [
+            "linux-image-cloud-amd64",
+            "linux-image-6.12-cloud-amd64",
+            "linux-image-6.12.117+deb12-cloud-amd64-dbg",
+            "linux-image-6.12.117+deb12-cloud-amd64-unsigned",
+            "linux-image-6.12.117+deb12-amd64",
+            "linux-headers-6.12.117+deb12-cloud-amd64",
+        ] {
+            assert_eq!(kernel_release(not), None, "{not}");
+        }
+        let best = |names: &[&'static str]| {
+            names
+                .iter()
+                .filter_map(|n| kernel_release(n))
+                .max_by_key(|r| numbers(r))
+        };
+        assert_eq!(
+            best(&[
+                "linux-image-6.1.0-9-cloud-amd64",
+                "linux-image-6.1.0-56-cloud-amd64"
+            ]),
+            Some("6.1.0-56-cloud-amd64")
+        );
+        assert_eq!(
+            best(&[
+                "linux-image-6.12.115+deb13.1-cloud-amd64",
+                "linux-image-6.12.115+deb13-cloud-amd64",
+                "linux-image-6.12.99+deb13-cloud-amd64"
+            ]),
+            Some("6.12.115+deb13.1-cloud-amd64")
+        );
+        assert!(upstream("7.2.12+deb14-cloud-amd64") == upstream("7.2.12+deb13-cloud-amd64"));
+        assert!(upstream("7.3.1+deb14-cloud-amd64") > upstream("7.2.12+deb13-cloud-amd64"));
+    }
+
+    #[test]
+    fn own_suites_come_first() {
+        let on = |code: &str, s: KernelSeries| {
+            let host = Host {
+                codename: code.into(),
+                ..Host::default()
+            };
+            s.releases(&host)
+                .into_iter()
+                .map(|r| r.name)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(on("bookworm", KernelSeries::V6_12), ["bookworm", "trixie"]);
+        assert_eq!(on("trixie", KernelSeries::V6_12), ["trixie", "bookworm"]);
+        assert_eq!(on("trixie", KernelSeries::V6_1), ["trixie", "bookworm"]);
+        assert_eq!(
+            on("forky", KernelSeries::V6_12),
+            ["testing", "trixie", "bookworm"]
+        );
+        assert_eq!(
+            on("bookworm", KernelSeries::Newest),
+            ["trixie-backports", "testing"]
+        );
+    }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether KVM will really run a guest.
+
+use std::fs;
+use std::io;
+
+/// The state of KVM on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KvmState {
+    /// `/dev/kvm` opens and the processor offers virtualisation.
+    Usable,
+    /// `/dev/kvm` is there and would fail.
+    PresentButUnusable {
+        /// Why, with what to do.
+        reason: String,
+    },
+    /// No `/dev/kvm`.
+    Absent,
+}
+
+/// Asks this host. The device alone proves nothing: on some hosts it opens but emulates guest kernels and fails, and
+/// then `/proc/cpuinfo` shows neither `vmx` nor `svm`.
+pub fn kvm_usable() -> KvmState {
+    let open = fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/kvm")
+        .map(drop);
+    kvm_state(
+        open,
+        &fs::read_to_string("/proc/cpuinfo").unwrap_or_default(),
+    )
+}
+
+/// The rule behind [`kvm_usable`], as a function of what the host answered.
+pub fn kvm_state(open: io::Result<()>, cpuinfo: &str) -> KvmState {
+    match open {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => KvmState::Absent,
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => KvmState::PresentButUnusable {
+            reason: format!("/dev/kvm cannot be opened ({e}); add yourself to the group kvm"),
+        },
+        Err(e) => KvmState::PresentButUnusable {
+            reason: format!("/dev/kvm cannot be opened ({e})"),
+        },
+        Ok(()) => {
+            let virtualises = cpuinfo
+                .lines()
+                .filter_map(|line| line.split_once(':'))
+                .filter(|(key, _)| key.trim() == "flags")
+                .any(|(_, flags)| flags.split_whitespace().any(|f| f == "vmx" || f == "svm"));
+            if virtualises {
+                KvmState::Usable
+            } else {
+                KvmState::PresentButUnusable {
+                    reason: "/dev/kvm opens, but /proc/cpuinfo shows neither vmx nor svm, so it cannot run a guest \
+                             kernel"
+                        .into(),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WITH: &str = "processor\t: 0\nflags\t\t: fpu vme svm sse\n";
+    const WITHOUT: &str =
+        "processor\t: 0\nflags\t\t: fpu vme sse\nvmx flags\t: vnmi\nbugs\t: svm\n";
+
+    #[test]
+    fn device_and_flag_are_both_needed() {
+        assert_eq!(kvm_state(Ok(()), WITH), KvmState::Usable);
+        assert_eq!(
+            kvm_state(Ok(()), &WITH.replace("svm", "vmx")),
+            KvmState::Usable
+        );
+        let KvmState::PresentButUnusable { reason } = kvm_state(Ok(()), WITHOUT) else {
+            panic!()
+        };
+        assert!(
+            reason.contains("vmx") && reason.contains("/dev/kvm"),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn absent_is_not_unusable() {
+        assert_eq!(
+            kvm_state(Err(io::ErrorKind::NotFound.into()), WITH),
+            KvmState::Absent
+        );
+        let KvmState::PresentButUnusable { reason } =
+            kvm_state(Err(io::ErrorKind::PermissionDenied.into()), WITH)
+        else {
+            panic!()
+        };
+        assert!(reason.contains("group kvm"), "{reason}");
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Everything a virtual cluster boots from: QEMU, guest kernels, the driver built for each kernel, and the guest
+//! image, all made from Debian's packages without root.
+//!
+//! From the top down:
+//!
+//! - [`Store`] is the cache and the only entrance. What it has made once it hands out again without asking the
+//!   network or any tool; what it lacks it makes whole in a temporary directory and renames into place.
+//! - [`Qemu`] finds the host's QEMU if it can serve `vfio-user-pci`, else runs Debian's from a private prefix.
+//! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it wants) that fits it.
+//! - [`Guest`] is a bootable image: that kernel, an initramfs with busybox, the driver, the guest tools, the agent.
+//! - [`Manifest`] records which versions went into any of them.
+//!
+//! Below them `sources` derives apt sources from the host's own, `apt` fetches through the host's apt-get (so apt's
+//! signed metadata is the root of trust), `chroot` runs a build root, `vmlinux` unpacks a kernel, `cpio` writes the
+//! initramfs.
+//!
+//! The place of the cache is `$TELEGRAPHOS_CACHE`, else `$XDG_CACHE_HOME/telegraphos`, else `~/.cache/telegraphos`.
+#![forbid(unsafe_code)]
+
+mod apt;
+mod chroot;
+mod cpio;
+mod error;
+mod exec;
+mod guest;
+mod kernel;
+mod kvm;
+mod manifest;
+mod module;
+mod progress;
+mod qemu;
+pub mod sources;
+mod store;
+mod tools;
+mod userland;
+mod vmlinux;
+
+pub use error::{Error, Result};
+pub use guest::Guest;
+pub use kernel::{Kernel, KernelSeries};
+pub use kvm::{KvmState, kvm_state, kvm_usable};
+pub use manifest::{FileRecord, Manifest, PackageRecord};
+pub use module::{Module, Report};
+pub use progress::Progress;
+pub use qemu::{MIN_VERSION, Origin, Qemu, Version};
+pub use store::Store;
+pub use vmlinux::{VmlinuxError, extract};

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds and checks the guest driver against one kernel.
+
+use crate::apt::{self, Apt};
+use crate::manifest::FileRecord;
+use crate::sources::{Host, Release};
+use crate::store::{self, Lock, Store};
+use crate::tools::source_root;
+use crate::{Error, Kernel, KernelSeries, Manifest, Result, chroot};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The driver, built for one kernel.
+#[derive(Clone, Debug)]
+pub struct Module {
+    /// `telegraphos.ko`.
+    pub path: PathBuf,
+    /// Its hash, and the kernel it fits.
+    pub manifest: Manifest,
+    /// Compiler warnings in its own sources (built with `W=1`).
+    pub warnings: Vec<String>,
+}
+
+/// What compiler, sparse and checkpatch find in the driver's sources.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// One line each, as the tool said it.
+    pub findings: Vec<String>,
+    /// What was run, with versions.
+    pub ran: Vec<String>,
+}
+
+impl Report {
+    /// Whether nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for finding in &self.findings {
+            writeln!(f, "{finding}")?;
+        }
+        write!(
+            f,
+            "{}: {} finding(s)",
+            self.ran.join(", "),
+            self.findings.len()
+        )
+    }
+}
+
+/// Directory of the copied sources inside a build root. `module` and `uapi` keep their places to each other.
+const INSIDE: &str = "build/guest-driver";
+/// File name of the module.
+pub(crate) const KO: &str = "telegraphos.ko";
+
+impl Store {
+    /// The driver for a kernel series, built if its sources or the kernel changed.
+    pub fn module(&self, series: KernelSeries) -> Result<Module> {
+        let kernel = self.kernel(series)?;
+        let sources = sources()?;
+        let kernel_id = kernel.manifest.parts.join("\n");
+        let key = store::sha256_parts(
+            [("kernel", kernel_id.as_bytes())]
+                .into_iter()
+                .chain(sources.iter().map(|(n, c)| (n.as_str(), c.as_slice()))),
+        );
+        let (dir, manifest) =
+            self.artefact(&format!("module/{series}-{}", &key[..16]), |lock, at| {
+                forget_old(self, "module", series);
+                let log = make(self, lock, &kernel, &sources, &["W=1", "modules"], Some(at))?;
+                store::write(&at.join("warnings"), findings(&log).join("\n").as_bytes())?;
+                let built = at.join(KO);
+                Ok(Manifest {
+                    parts: vec![format!("driver built for {}", kernel.release)],
+                    packages: Vec::new(),
+                    files: vec![FileRecord {
+                        name: KO.into(),
+                        sha256: store::sha256_file(&built)?,
+                    }],
+                })
+            })?;
+        let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
+        Ok(Module {
+            path: dir.join(KO),
+            manifest,
+            warnings: warnings.lines().map(str::to_owned).collect(),
+        })
+    }
+
+    /// Compiles with `W=1`, runs sparse and checkpatch over the driver's sources.
+    pub fn check_module(&self, series: KernelSeries) -> Result<Report> {
+        let kernel = self.kernel(series)?;
+        let (checks, checks_manifest) =
+            self.artefact("checks", |lock, at| fetch_checks(self, lock, at))?;
+        let sources = sources()?;
+        let lock = self.lock()?;
+        let mut report = Report::default();
+        let step = self.progress.step(
+            format!("Checking the driver against {}", kernel.release),
+            None,
+        );
+        let log = make(
+            self,
+            &lock,
+            &kernel,
+            &sources,
+            &["W=1", "C=2", "CHECK=/usr/bin/sparse", "modules"],
+            None,
+        )?;
+        report.findings.extend(findings(&log));
+        let version = |m: &Manifest, name| {
+            m.package(name)
+                .map(|p| p.version.clone())
+                .unwrap_or_default()
+        };
+        report.ran.push(format!("gcc W=1 for {}", kernel.release));
+        report
+            .ran
+            .push(format!("sparse {}", version(&kernel.manifest, "sparse")));
+
+        let root = checks.join("root");
+        let place = Sources::lay(&root, &sources)?;
+        let files = |ends: &[&str]| {
+            let wanted = sources
+                .keys()
+                .filter(|n| ends.iter().any(|e| n.ends_with(e)));
+            wanted.map(|n| format!("/{INSIDE}/{n}")).collect::<Vec<_>>()
+        };
+        let mut perl = |script: &[&str], files: Vec<String>, words: &[&str]| -> Result<()> {
+            let mut argv = vec!["/usr/bin/perl"];
+            argv.extend(script);
+            argv.extend(files.iter().map(String::as_str));
+            let out = chroot::run(self, &root, &argv)?;
+            let all = format!("{}{}", out.stdout, out.stderr);
+            let said: Vec<_> = all
+                .lines()
+                .filter(|l| words.iter().any(|w| l.contains(w)))
+                .collect();
+            if said.is_empty() && !out.status.success() {
+                let what = script[0].to_owned();
+                return Err(Error::Build {
+                    what,
+                    status: out.status.to_string(),
+                    log: out.tail(20),
+                });
+            }
+            report
+                .findings
+                .extend(said.iter().map(|l| l.replace(&format!("/{INSIDE}/"), "")));
+            Ok(())
+        };
+        perl(
+            &[
+                "/checkpatch/checkpatch.pl",
+                "--no-tree",
+                "--terse",
+                "--no-summary",
+                "--color=never",
+                "--file",
+            ],
+            files(&[".c", ".h"]),
+            &["ERROR:", "WARNING:", "CHECK:"],
+        )?;
+        perl(
+            &["/checkpatch/kernel-doc", "-none", "-Wall"],
+            files(&[".c", ".h"]),
+            &["warning:", "error:"],
+        )?;
+        drop(place);
+        let linux_source = checks_manifest
+            .packages
+            .iter()
+            .find(|p| p.name.starts_with("linux-source-"));
+        report.ran.push(format!(
+            "checkpatch and kernel-doc of linux-source {}",
+            linux_source.map_or("?", |p| p.version.as_str())
+        ));
+        step.done();
+        Ok(report)
+    }
+}
+
+/// The driver's sources by path below `guest-driver`.
+fn sources() -> Result<BTreeMap<String, Vec<u8>>> {
+    let base = source_root()?.join("guest-driver");
+    let mut found = BTreeMap::new();
+    for dir in ["module", "uapi"] {
+        collect(&base, &base.join(dir), &mut found)?;
+    }
+    if !found.contains_key("module/Kbuild") && !found.contains_key("module/Makefile") {
+        return Err(Error::Missing {
+            what: "the guest driver's Kbuild",
+            path: base.join("module"),
+            remedy: "check out the whole project, or set TELEGRAPHOS_SOURCE to where it is".into(),
+        });
+    }
+    Ok(found)
+}
+
+fn collect(base: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
+    // What a build by hand leaves behind must not count as a change.
+    const PRODUCTS: [&str; 9] = [
+        ".o", ".ko", ".mod", ".mod.c", ".cmd", ".symvers", ".order", ".d", "~",
+    ];
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(Error::io("cannot read the directory", dir)(e)),
+    };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() {
+            collect(base, &path, found)?;
+        } else if path.is_file()
+            && !name.starts_with('.')
+            && !PRODUCTS.iter().any(|p| name.ends_with(p))
+        {
+            let content = fs::read(&path).map_err(Error::io("cannot read", &path))?;
+            let name = path
+                .strip_prefix(base)
+                .unwrap_or(&path)
+                .to_string_lossy()
+                .into_owned();
+            found.insert(name, content);
+        }
+    }
+    Ok(())
+}
+
+/// A copy of the sources inside a root, removed at the end.
+struct Sources(PathBuf);
+
+impl Sources {
+    fn lay(root: &Path, sources: &BTreeMap<String, Vec<u8>>) -> Result<Sources> {
+        let base = root.join(INSIDE);
+        let _ = fs::remove_dir_all(&base);
+        let place = Sources(base.clone());
+        for (name, content) in sources {
+            let path = base.join(name);
+            if let Some(dir) = path.parent() {
+                fs::create_dir_all(dir).map_err(Error::io("cannot create", dir))?;
+            }
+            fs::write(&path, content).map_err(Error::io("cannot write", &path))?;
+        }
+        Ok(place)
+    }
+}
+
+impl Drop for Sources {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs kbuild inside the kernel's root; copies the module to `keep`. Returns everything it said.
+fn make(
+    store: &Store,
+    _: &Lock,
+    kernel: &Kernel,
+    sources: &BTreeMap<String, Vec<u8>>,
+    targets: &[&str],
+    keep: Option<&Path>,
+) -> Result<String> {
+    let place = Sources::lay(&kernel.root, sources)?;
+    let step = keep.map(|_| {
+        store
+            .progress
+            .step(format!("Building the driver for {}", kernel.release), None)
+    });
+    let headers = format!("/usr/src/linux-headers-{}", kernel.release);
+    let directory = format!("M=/{INSIDE}/module");
+    let jobs = format!(
+        "-j{}",
+        std::thread::available_parallelism().map_or(1, |n| n.get())
+    );
+    let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs];
+    // W=1 wants scripts/kernel-doc, which Debian's headers lack; check_module runs it by itself.
+    argv.push("cmd_checkdoc=");
+    argv.extend(targets);
+    let out = chroot::run(store, &kernel.root, &argv)?;
+    let log = format!("{}{}", out.stdout, out.stderr);
+    if !out.status.success() {
+        return Err(Error::Build {
+            what: format!("building the driver for {}", kernel.release),
+            status: out.status.to_string(),
+            log: out.tail(40),
+        });
+    }
+    if let Some(keep) = keep {
+        let built = place.0.join("module").join(KO);
+        fs::copy(&built, keep.join(KO))
+            .map_err(Error::io("the build left no module to copy:", &built))?;
+    }
+    if let Some(step) = step {
+        step.done();
+    }
+    Ok(log)
+}
+
+/// Complaints about our own files; the kernel's headers are not ours to mend.
+fn findings(log: &str) -> Vec<String> {
+    log.lines()
+        .filter(|l| {
+            l.contains("warning:") || l.contains("error:") || l.starts_with("WARNING: modpost:")
+        })
+        .filter(|l| {
+            l.contains(INSIDE) || l.starts_with("WARNING: modpost:") || l.starts_with("../")
+        })
+        .map(|l| l.trim_start_matches(&format!("/{INSIDE}/")).to_owned())
+        .collect()
+}
+
+/// perl and the kernel's checkpatch.
+fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
+    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
+    let release: Release = host.release();
+    let apt = Apt::open(store, lock, &host, &release)?;
+    let best = apt
+        .names("linux-source-")?
+        .into_iter()
+        .filter(|n| {
+            n.trim_start_matches("linux-source-")
+                .split('.')
+                .all(|p| p.parse::<u32>().is_ok())
+        })
+        .max_by_key(|n| {
+            n.trim_start_matches("linux-source-")
+                .split('.')
+                .map(|p| p.parse().unwrap_or(0))
+                .collect::<Vec<u32>>()
+        })
+        .ok_or_else(|| Error::NoPackage {
+            wanted: "linux-source-*".into(),
+            looked: release.name.clone(),
+            remedy: "check the host's apt sources".into(),
+        })?;
+    let mut debs = apt.closure(&["perl", "bash", "coreutils", "dash", "tar", "xz-utils"])?;
+    debs.extend(apt.single(&[&best])?);
+    let (source, tools): (Vec<_>, Vec<_>) = apt
+        .fetch("checkpatch and perl", &debs)?
+        .into_iter()
+        .partition(|d| d.record.name == best);
+    let root = at.join("root");
+    apt::unpack(store, "checkpatch and perl", &tools, &root)?;
+    for dir in ["tmp", "proc", "dev", "build", "checkpatch"] {
+        let dir = root.join(dir);
+        fs::create_dir_all(&dir).map_err(Error::io("cannot create", &dir))?;
+    }
+    let step = store
+        .progress
+        .step("Taking checkpatch out of the kernel source", None);
+    for deb in &source {
+        apt::unpack_one(&deb.path, &root.join("tmp"), &["--exclude=./usr/share/*"])?;
+    }
+    let tarball = format!("/tmp/usr/src/{best}.tar.xz");
+    let files = [
+        "checkpatch.pl",
+        "spelling.txt",
+        "const_structs.checkpatch",
+        "kernel-doc",
+    ]
+    .map(|f| format!("{best}/scripts/{f}"));
+    let mut argv = vec![
+        "/usr/bin/tar",
+        "-xJf",
+        &tarball,
+        "-C",
+        "/checkpatch",
+        "--strip-components=2",
+        "--no-same-owner",
+    ];
+    argv.extend(files.iter().map(String::as_str));
+    let out = chroot::run(store, &root, &argv)?;
+    if !out.status.success() {
+        return Err(Error::Build {
+            what: format!("unpacking {tarball}"),
+            status: out.status.to_string(),
+            log: out.tail(10),
+        });
+    }
+    let scratch = root.join("tmp/usr");
+    fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
+    step.done();
+    Ok(Manifest {
+        parts: vec![format!("checkpatch of {best} (Debian {})", release.name)],
+        packages: source.into_iter().chain(tools).map(|d| d.record).collect(),
+        files: Vec::new(),
+    })
+}
+
+/// Removes artefacts of `kind` and series that nobody has made use of for a day; each edit of the sources makes a new one.
+pub(crate) fn forget_old(store: &Store, kind: &str, series: KernelSeries) {
+    let Ok(entries) = fs::read_dir(store.path().join(kind)) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let old = entry
+            .metadata()
+            .and_then(|m| m.modified())
+            .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 24 * 3600));
+        if old
+            && entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with(&format!("{series}-"))
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_findings_in_our_own_files_count() {
+        let log = "\
+/build/guest-driver/module/main.c:7:5: warning: no previous prototype for 'f' [-Wmissing-prototypes]
+/usr/src/linux-headers-6.12/include/linux/x.h:1:1: warning: somebody else's
+  CC [M]  /build/guest-driver/module/main.o
+WARNING: modpost: missing MODULE_DESCRIPTION() in /build/guest-driver/module/telegraphos.o
+/build/guest-driver/module/main.c:9:20: error: incompatible types
+";
+        let found = findings(log);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found[0].starts_with("module/main.c:7:5: warning:"));
+    }
+
+    #[test]
+    fn build_products_are_no_sources() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path();
+        fs::create_dir_all(base.join("module/sub")).unwrap();
+        for name in [
+            "main.c",
+            "sub/a.h",
+            "Kbuild",
+            "main.o",
+            "x.ko",
+            "x.mod.c",
+            ".x.o.cmd",
+            "Module.symvers",
+        ] {
+            fs::write(base.join("module").join(name), name).unwrap();
+        }
+        let mut found = BTreeMap::new();
+        collect(base, &base.join("module"), &mut found).unwrap();
+        assert_eq!(
+            found.keys().collect::<Vec<_>>(),
+            ["module/Kbuild", "module/main.c", "module/sub/a.h"]
+        );
+    }
+}

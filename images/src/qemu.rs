@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds a QEMU that can be the host of a HIB.
+
+use crate::apt::{self, Apt};
+use crate::exec;
+use crate::sources::{Host, Release};
+use crate::store::{Lock, Store};
+use crate::{Error, Manifest, Result};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A QEMU version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Major.
+    pub major: u32,
+    /// Minor.
+    pub minor: u32,
+    /// Micro.
+    pub micro: u32,
+}
+
+/// The first QEMU whose vfio-user client works: 10.1.0 had it with a regression.
+pub const MIN_VERSION: Version = Version {
+    major: 10,
+    minor: 1,
+    micro: 1,
+};
+
+impl Version {
+    /// The first `A.B` or `A.B.C` in a text such as `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1)` or in a Debian version.
+    pub fn parse(text: &str) -> Option<Version> {
+        text.split(|c: char| !c.is_ascii_digit() && c != '.')
+            .find_map(|word| {
+                let mut parts = word.trim_matches('.').split('.').map(str::parse::<u32>);
+                let (major, minor) = (parts.next()?.ok()?, parts.next()?.ok()?);
+                Some(Version {
+                    major,
+                    minor,
+                    micro: parts.next().and_then(|p| p.ok()).unwrap_or(0),
+                })
+            })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.micro)
+    }
+}
+
+/// Where a QEMU comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// `$TELEGRAPHOS_QEMU`.
+    Environment(PathBuf),
+    /// The host's `PATH`.
+    Host(PathBuf),
+    /// Unpacked from Debian's packages into this prefix.
+    Debian(PathBuf),
+}
+
+/// A QEMU with `vfio-user-pci`, ready to run.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    /// Its version.
+    pub version: Version,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// What it is made of.
+    pub manifest: Manifest,
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Qemu {
+    /// A command that runs it; add the machine's own options. Unpacked packages run through their own dynamic loader
+    /// with their own libraries, so the host's are neither needed nor disturbed.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().cloned());
+        command
+    }
+}
+
+const NAME: &str = "qemu-system-x86_64";
+
+impl Store {
+    /// `$TELEGRAPHOS_QEMU` if set (and then it must do), else the host's if it is [`MIN_VERSION`] or newer with
+    /// `vfio-user-pci`, else Debian's newest, fetched once.
+    pub fn qemu(&self) -> Result<Qemu> {
+        if let Some(path) = std::env::var_os("TELEGRAPHOS_QEMU").filter(|v| !v.is_empty()) {
+            let path = PathBuf::from(path);
+            let version = check(self, &path)?;
+            return Ok(plain(path.clone(), version, Origin::Environment(path)));
+        }
+        for dir in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
+            let path = dir.join(NAME);
+            if !path.is_file() {
+                continue;
+            }
+            match check(self, &path) {
+                Ok(version) => return Ok(plain(path.clone(), version, Origin::Host(path))),
+                Err(e) => log::info!("the host's QEMU is left alone: {e}"),
+            }
+            break;
+        }
+        let (prefix, manifest) = self.artefact("qemu/debian", |lock, at| unpack(self, lock, at))?;
+        from_prefix(&prefix, manifest)
+    }
+}
+
+fn plain(program: PathBuf, version: Version, origin: Origin) -> Qemu {
+    let part = format!("QEMU {version} ({})", program.display());
+    let manifest = Manifest {
+        parts: vec![part],
+        ..Manifest::default()
+    };
+    Qemu {
+        version,
+        origin,
+        manifest,
+        program,
+        args: Vec::new(),
+        env: Vec::new(),
+    }
+}
+
+/// Asks a QEMU for its version and its devices.
+fn check(store: &Store, program: &Path) -> Result<Version> {
+    let ask = |args: &[&str]| exec::run(Command::new(program).args(args), &store.cancel, || ());
+    let out = ask(&["--version"])?;
+    let first = out.stdout.lines().next().unwrap_or("").to_owned();
+    let unfit = |found: String, missing: &str| Error::QemuUnfit {
+        program: program.display().to_string(),
+        found,
+        missing: missing.into(),
+        wanted: MIN_VERSION.to_string(),
+    };
+    let version = first
+        .strip_prefix("QEMU emulator version ")
+        .and_then(Version::parse)
+        .ok_or_else(|| unfit(format!("unknown (it printed {first:?})"), ""))?;
+    if version < MIN_VERSION {
+        return Err(unfit(version.to_string(), ""));
+    }
+    let devices = ask(&["-device", "help"])?.stdout;
+    if !devices.contains("\"vfio-user-pci\"") {
+        return Err(unfit(
+            version.to_string(),
+            " and lacks the device vfio-user-pci",
+        ));
+    }
+    Ok(version)
+}
+
+/// Debian's packages of the newest QEMU that will do, and all they depend on.
+fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
+    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
+    let mut looked = Vec::new();
+    for name in ["trixie-backports", "testing"] {
+        let apt = Apt::open(store, lock, &host, &Release::named(name))?;
+        let Some(debian) = apt.version("qemu-system-x86")? else {
+            looked.push(format!("{name} (none)"));
+            continue;
+        };
+        let upstream = debian
+            .split_once(':')
+            .map_or(debian.as_str(), |(_epoch, v)| v);
+        match Version::parse(upstream) {
+            Some(version) if version >= MIN_VERSION => {}
+            _ => {
+                looked.push(format!("{name} ({debian})"));
+                continue;
+            }
+        }
+        let what = format!("QEMU {}", upstream.split('+').next().unwrap_or(upstream));
+        let debs = apt.fetch(&what, &apt.closure(&["qemu-system-x86"])?)?;
+        apt::unpack(store, &what, &debs, at)?;
+        let manifest = Manifest {
+            parts: vec![format!("QEMU {debian} (Debian {name})")],
+            packages: debs.into_iter().map(|d| d.record).collect(),
+            files: Vec::new(),
+        };
+        // It must start here and know the device before it is kept.
+        let trial = from_prefix(at, manifest.clone())?;
+        let out = exec::run(
+            trial.command().args(["-device", "help"]),
+            &store.cancel,
+            || (),
+        )?;
+        if !out.stdout.contains("\"vfio-user-pci\"") {
+            return Err(Error::Build {
+                what: format!("the first start of Debian's QEMU {debian}"),
+                status: out.status.to_string(),
+                log: out.tail(10),
+            });
+        }
+        return Ok(manifest);
+    }
+    Err(Error::NoPackage {
+        wanted: format!("qemu-system-x86 >= {MIN_VERSION}"),
+        looked: looked.join(", "),
+        remedy: "set TELEGRAPHOS_QEMU to a QEMU that will do".into(),
+    })
+}
+
+/// How to run the packages unpacked under `prefix`.
+fn from_prefix(prefix: &Path, manifest: Manifest) -> Result<Qemu> {
+    let loader = prefix.join("usr/lib64/ld-linux-x86-64.so.2");
+    let qemu = prefix.join("usr/bin").join(NAME);
+    for (what, path) in [
+        ("the dynamic loader of Debian's QEMU", &loader),
+        ("Debian's QEMU", &qemu),
+    ] {
+        if !path.exists() {
+            return Err(Error::Missing {
+                what,
+                path: path.clone(),
+                remedy: "remove the directory qemu from the cache and try again".into(),
+            });
+        }
+    }
+    let debian = manifest
+        .package("qemu-system-x86")
+        .map(|p| p.version.clone())
+        .unwrap_or_default();
+    let version = Version::parse(
+        debian
+            .split_once(':')
+            .map_or(debian.as_str(), |(_epoch, v)| v),
+    )
+    .unwrap_or(MIN_VERSION);
+    let libraries = [
+        "usr/lib/x86_64-linux-gnu",
+        "usr/lib/x86_64-linux-gnu/pulseaudio",
+        "usr/lib",
+    ]
+    .map(|dir| prefix.join(dir).into_os_string())
+    .join(OsString::from(":").as_os_str());
+    let mut args: Vec<OsString> = vec!["--library-path".into(), libraries, qemu.into_os_string()];
+    for dir in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
+        args.push("-L".into());
+        args.push(prefix.join(dir).into_os_string());
+    }
+    let modules = prefix
+        .join("usr/lib/x86_64-linux-gnu/qemu")
+        .into_os_string();
+    Ok(Qemu {
+        version,
+        origin: Origin::Debian(prefix.to_path_buf()),
+        manifest,
+        program: loader,
+        args,
+        env: vec![("QEMU_MODULE_DIR".into(), modules)],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Progress;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn versions_are_read_and_ordered() {
+        let v = |t| Version::parse(t).unwrap();
+        assert_eq!(
+            v("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)").to_string(),
+            "7.2.22"
+        );
+        assert_eq!(v("11.1.3+ds-1~bpo13+1").to_string(), "11.1.3");
+        assert_eq!(v("10.2").micro, 0);
+        assert!(
+            v("10.1.0") < MIN_VERSION && v("10.1.1") >= MIN_VERSION && v("11.0.0") > MIN_VERSION
+        );
+        assert!(v("9.2.50") < MIN_VERSION);
+        assert_eq!(Version::parse("no number here"), None);
+    }
+
+    /// A program that answers like a QEMU of that version with those devices.
+    fn fake(dir: &Path, version: &str, device: &str) -> PathBuf {
+        let path = dir.join("qemu");
+        let script = format!(
+            "#!/bin/sh\ncase \"$1\" in --version) echo '{version}';; -device) echo 'name \"{device}\", bus PCI';; esac\n"
+        );
+        std::fs::write(&path, script).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn unfit_qemus_are_refused_with_found_wanted_and_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Some(dir.path().join("cache")), Progress::Silent).unwrap();
+        let ask = |version: &str, device: &str| {
+            let path = fake(dir.path(), version, device);
+            // Another test's fork may still hold the script open for writing.
+            for _ in 0..50 {
+                match check(&store, &path) {
+                    Err(Error::Spawn { source, .. }) if source.raw_os_error() == Some(26) => {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                    }
+                    other => return other,
+                }
+            }
+            panic!("the script stays busy");
+        };
+        for (version, found) in [
+            (
+                "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)",
+                "7.2.22",
+            ),
+            ("QEMU emulator version 10.1.0", "10.1.0"),
+            ("something else 99.0", "unknown"),
+        ] {
+            let e = ask(version, "vfio-user-pci").unwrap_err().to_string();
+            assert!(e.starts_with("QEMU too old or without vfio-user"), "{e}");
+            for part in [found, "10.1.1", "TELEGRAPHOS_QEMU", "/qemu"] {
+                assert!(e.contains(part), "{part} is not in: {e}");
+            }
+        }
+        let e = ask("QEMU emulator version 11.1.3", "vfio-pci")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            e.contains("11.1.3 and lacks the device vfio-user-pci"),
+            "{e}"
+        );
+        assert_eq!(
+            ask("QEMU emulator version 10.1.1", "vfio-user-pci").unwrap(),
+            MIN_VERSION
+        );
+        let e = check(&store, Path::new("/nonexistent/qemu"))
+            .unwrap_err()
+            .to_string();
+        assert!(e.contains("/nonexistent/qemu"), "{e}");
+    }
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cache: one directory, one lock, whole artefacts only.
+
+use crate::{Error, Manifest, Progress, Result};
+use rustix::fs::FlockOperation;
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// The cache of everything fetched and built. Cheap to clone; processes may share one directory.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+    pub(crate) progress: Progress,
+    pub(crate) cancel: Arc<AtomicBool>,
+}
+
+/// The right to change the cache. While one process holds it, others wait, and then find the work done.
+pub(crate) struct Lock(#[allow(dead_code, reason = "held for its Drop")] File);
+
+impl Store {
+    /// Opens (and makes) the cache at `dir`, or at its default place (see the crate's first page).
+    pub fn open(dir: Option<PathBuf>, progress: Progress) -> Result<Store> {
+        let root = match dir {
+            Some(dir) => dir,
+            None => default_place(|name| {
+                std::env::var_os(name)
+                    .filter(|v| !v.is_empty())
+                    .map(PathBuf::from)
+            })?,
+        };
+        fs::create_dir_all(&root).map_err(Error::io("cannot create the cache directory", &root))?;
+        let root = root
+            .canonicalize()
+            .map_err(Error::io("cannot use the cache directory", &root))?;
+        Ok(Store {
+            root,
+            progress,
+            cancel: Arc::default(),
+        })
+    }
+
+    /// The cache directory.
+    pub fn path(&self) -> &Path {
+        &self.root
+    }
+
+    /// A flag that, once raised, ends whatever this store is doing with [`Error::Interrupted`], for use in a signal
+    /// handler. Children are terminated, temporary files removed.
+    pub fn cancel_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancel)
+    }
+
+    /// Forgets which versions were taken (QEMU, kernels, guest programs), so the next use fetches the newest again.
+    /// Packages already fetched stay, and are used if they are still the newest.
+    pub fn refresh(&self) -> Result<()> {
+        let _lock = self.lock()?;
+        for name in ["apt", "qemu", "kernel", "userland", "checks"] {
+            let path = self.root.join(name);
+            match fs::remove_dir_all(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io("cannot remove", path)(e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lock(&self) -> Result<Lock> {
+        let path = self.root.join("lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(Error::io("cannot open the cache's lock", &path))?;
+        let failed = |e: rustix::io::Errno| Error::io("cannot lock", &path)(e.into());
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let step = self
+                    .progress
+                    .step("Waiting for another process that fills the cache", None);
+                loop {
+                    if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                        return Err(Error::Interrupted);
+                    }
+                    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                        Ok(()) => break,
+                        Err(rustix::io::Errno::WOULDBLOCK) => {
+                            std::thread::sleep(std::time::Duration::from_millis(100));
+                        }
+                        Err(e) => return Err(failed(e)),
+                    }
+                }
+                step.done();
+            }
+            Err(e) => return Err(failed(e)),
+        }
+        // Whoever holds the lock owns all temporary files: what lies here was left by a process that was killed.
+        if let Ok(dir) = fs::read_dir(&self.root) {
+            for entry in dir.flatten() {
+                if entry.file_name().to_string_lossy().starts_with(TEMPORARY) {
+                    let _ = fs::remove_dir_all(entry.path());
+                }
+            }
+        }
+        Ok(Lock(file))
+    }
+
+    /// A directory that vanishes unless it is renamed into place. Needs the lock, see there.
+    pub(crate) fn temporary(&self, _: &Lock) -> Result<tempfile::TempDir> {
+        tempfile::Builder::new()
+            .prefix(TEMPORARY)
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .tempdir_in(&self.root)
+            .map_err(Error::io(
+                "cannot create a temporary directory in",
+                &self.root,
+            ))
+    }
+
+    /// Hands out the directory `name` with its manifest, or has `make` fill it first. It is seen whole or not at all.
+    pub(crate) fn artefact(
+        &self,
+        name: &str,
+        make: impl FnOnce(&Lock, &Path) -> Result<Manifest>,
+    ) -> Result<(PathBuf, Manifest)> {
+        let place = self.root.join(name);
+        if let Some(manifest) = read_manifest(&place) {
+            return Ok((place, manifest));
+        }
+        let lock = self.lock()?;
+        // The process that held the lock before may have made it.
+        if let Some(manifest) = read_manifest(&place) {
+            return Ok((place, manifest));
+        }
+        let temporary = self.temporary(&lock)?;
+        let manifest = make(&lock, temporary.path())?;
+        let text = serde_json::to_string_pretty(&manifest)
+            .map_err(|e| Error::Unsupported(e.to_string()))?;
+        write(&temporary.path().join(MANIFEST), text.as_bytes())?;
+        if let Some(above) = place.parent() {
+            fs::create_dir_all(above).map_err(Error::io("cannot create", above))?;
+        }
+        // Anything without a manifest is the rest of something interrupted.
+        let _ = fs::remove_dir_all(&place);
+        let from = temporary.keep();
+        fs::rename(&from, &place).map_err(|e| {
+            let _ = fs::remove_dir_all(&from);
+            Error::io("cannot rename into place", &place)(e)
+        })?;
+        Ok((place, manifest))
+    }
+}
+
+const TEMPORARY: &str = "tmp-";
+const MANIFEST: &str = "manifest.json";
+
+fn read_manifest(place: &Path) -> Option<Manifest> {
+    serde_json::from_slice(&fs::read(place.join(MANIFEST)).ok()?).ok()
+}
+
+fn default_place(env: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
+    if let Some(dir) = env("TELEGRAPHOS_CACHE") {
+        return Ok(dir);
+    }
+    if let Some(dir) = env("XDG_CACHE_HOME") {
+        return Ok(dir.join("telegraphos"));
+    }
+    if let Some(home) = env("HOME") {
+        return Ok(home.join(".cache/telegraphos"));
+    }
+    Err(Error::Unsupported(
+        "no place for the cache: none of TELEGRAPHOS_CACHE, XDG_CACHE_HOME and HOME is set; set TELEGRAPHOS_CACHE to a \
+         directory with 2 GB of room"
+            .into(),
+    ))
+}
+
+/// Writes a file under another name and renames it, so that nobody sees half of it.
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .tempfile_in(dir)
+        .map_err(Error::io("cannot create a file in", dir))?;
+    file.write_all(content)
+        .map_err(Error::io("cannot write", path))?;
+    file.persist(path)
+        .map_err(|e| Error::io("cannot write", path)(e.error))?;
+    Ok(())
+}
+
+pub(crate) fn hex(digest: impl AsRef<[u8]>) -> String {
+    digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// SHA-256 of a file, lower-case hexadecimal.
+pub(crate) fn sha256_file(path: &Path) -> Result<String> {
+    let mut file = File::open(path).map_err(Error::io("cannot read", path))?;
+    let mut hash = Sha256::new();
+    std::io::copy(&mut file, &mut hash).map_err(Error::io("cannot read", path))?;
+    Ok(hex(hash.finalize()))
+}
+
+/// SHA-256 over named parts; names and lengths go in, so no two lists collide.
+pub(crate) fn sha256_parts<'a>(parts: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
+    let mut hash = Sha256::new();
+    for (name, content) in parts {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        hash.update((content.len() as u64).to_le_bytes());
+        hash.update(content);
+    }
+    hex(hash.finalize())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    fn open(dir: &Path) -> Store {
+        Store::open(Some(dir.to_path_buf()), Progress::Silent).unwrap()
+    }
+
+    #[test]
+    fn cache_place_follows_the_environment() {
+        let env = |set: &'static [(&'static str, &'static str)]| {
+            move |name: &str| {
+                set.iter()
+                    .find(|(k, _)| *k == name)
+                    .map(|(_, v)| PathBuf::from(v))
+            }
+        };
+        let all = env(&[
+            ("TELEGRAPHOS_CACHE", "/a"),
+            ("XDG_CACHE_HOME", "/b"),
+            ("HOME", "/c"),
+        ]);
+        assert_eq!(default_place(all).unwrap(), Path::new("/a"));
+        assert_eq!(
+            default_place(env(&[("XDG_CACHE_HOME", "/b"), ("HOME", "/c")])).unwrap(),
+            Path::new("/b/telegraphos")
+        );
+        assert_eq!(
+            default_place(env(&[("HOME", "/c")])).unwrap(),
+            Path::new("/c/.cache/telegraphos")
+        );
+        assert!(
+            default_place(env(&[]))
+                .unwrap_err()
+                .to_string()
+                .contains("TELEGRAPHOS_CACHE")
+        );
+    }
+
+    #[test]
+    fn artefact_is_made_once_and_a_failure_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        let failed = store.artefact("x/y", |_, at| {
+            fs::write(at.join("half"), "half").unwrap();
+            Err(Error::Interrupted)
+        });
+        assert!(matches!(failed, Err(Error::Interrupted)));
+        let left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
+        assert_eq!(left, ["lock"]);
+
+        let wanted = Manifest {
+            parts: vec!["it".into()],
+            ..Manifest::default()
+        };
+        let (place, manifest) = store
+            .artefact("x/y", |_, at| {
+                fs::write(at.join("whole"), "whole").unwrap();
+                Ok(wanted.clone())
+            })
+            .unwrap();
+        assert_eq!(manifest, wanted);
+        assert_eq!(fs::read_to_string(place.join("whole")).unwrap(), "whole");
+        let (_, again) = store.artefact("x/y", |_, _| panic!("made twice")).unwrap();
+        assert_eq!(again, wanted);
+    }
+
+    #[test]
+    fn concurrent_users_make_it_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let made = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|s| {
+            for _ in 0..8 {
+                s.spawn(|| {
+                    open(dir.path())
+                        .artefact("shared", |_, _| {
+                            made.fetch_add(1, Ordering::Relaxed);
+                            std::thread::sleep(std::time::Duration::from_millis(50));
+                            Ok(Manifest::default())
+                        })
+                        .unwrap();
+                });
+            }
+        });
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn leftovers_of_a_killed_process_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path());
+        fs::create_dir(dir.path().join("tmp-dead")).unwrap();
+        fs::write(dir.path().join("tmp-dead/part"), "x").unwrap();
+        fs::create_dir(dir.path().join("half")).unwrap();
+        store
+            .artefact("half", |_, _| Ok(Manifest::default()))
+            .unwrap();
+        assert!(!dir.path().join("tmp-dead").exists());
+        assert!(dir.path().join("half/manifest.json").exists());
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Builds our own programs for the guest: static, by a nested cargo in its own target directory.
+
+use crate::store::Store;
+use crate::{Error, Result, exec};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Packages all of whose binaries go into the guest.
+const PACKAGES: [&str; 2] = ["tg-tests", "tg-agent"];
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Where the project's sources are: `$TELEGRAPHOS_SOURCE`, else where this crate was built.
+pub(crate) fn source_root() -> Result<PathBuf> {
+    let root = match std::env::var_os("TELEGRAPHOS_SOURCE").filter(|v| !v.is_empty()) {
+        Some(dir) => PathBuf::from(dir),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
+    };
+    root.canonicalize()
+        .ok()
+        .filter(|r| r.join("guest-driver").is_dir())
+        .ok_or_else(|| Error::Missing {
+            what: "the project's sources (a directory with guest-driver in it)",
+            path: root,
+            remedy: "set TELEGRAPHOS_SOURCE to a checkout of the project".into(),
+        })
+}
+
+/// Whether an environment variable of an outer cargo would change what the nested one builds.
+fn leaks(name: &str) -> bool {
+    const KEPT: [&str; 3] = ["CARGO_HOME", "CARGO_BUILD_JOBS", "CARGO_TERM_COLOR"];
+    const KEPT_PREFIXES: [&str; 4] = [
+        "CARGO_NET_",
+        "CARGO_HTTP_",
+        "CARGO_REGISTRY_",
+        "CARGO_REGISTRIES_",
+    ];
+    if KEPT.contains(&name) || KEPT_PREFIXES.iter().any(|p| name.starts_with(p)) {
+        return false;
+    }
+    name.starts_with("CARGO")
+        || [
+            "RUSTFLAGS",
+            "RUSTC",
+            "RUSTC_WRAPPER",
+            "RUSTC_WORKSPACE_WRAPPER",
+            "RUSTDOCFLAGS",
+            "OUT_DIR",
+            "TARGET",
+            "HOST",
+            "PROFILE",
+            "LD_LIBRARY_PATH",
+        ]
+        .contains(&name)
+}
+
+impl Store {
+    /// Every guest program, freshly built: (name, file). Cargo decides what is up to date.
+    pub(crate) fn tools(&self) -> Result<Vec<(String, PathBuf)>> {
+        let root = source_root()?;
+        let target = match std::env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()) {
+            // Relative ones are meant from where the outer cargo was started, which nobody can know here.
+            Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+            _ => root.join("target"),
+        }
+        .join("guest");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(leaks) {
+                command.env_remove(&name);
+            }
+        }
+        command
+            .current_dir(&root)
+            .env("RUSTFLAGS", "-C target-feature=+crt-static")
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "--bins",
+                "--target",
+                TARGET,
+                "--message-format=json-render-diagnostics",
+                "--config",
+                "profile.release.strip=true",
+                "--config",
+                "profile.release.debug=false",
+                "--target-dir",
+            ]);
+        command.arg(&target);
+        for package in PACKAGES {
+            command.args(["--package", package]);
+        }
+        // The step is shown only if cargo has something to do.
+        let begun = std::time::Instant::now();
+        let mut step = None;
+        let out = exec::run(&mut command, &self.cancel, || {
+            if step.is_none() && begun.elapsed().as_millis() > 700 {
+                step = Some(self.progress.step("Building the guest's programs", None));
+            }
+        })?;
+        if !out.status.success() {
+            return Err(Error::Build {
+                what: "building the guest's programs".into(),
+                status: out.status.to_string(),
+                log: out
+                    .stderr
+                    .lines()
+                    .rev()
+                    .take(40)
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .rev()
+                    .collect::<Vec<_>>()
+                    .join("\n"),
+            });
+        }
+        if let Some(step) = step {
+            step.done();
+        }
+        let mut tools: Vec<_> = out.stdout.lines().filter_map(executable).collect();
+        tools.sort();
+        tools.dedup();
+        Ok(tools)
+    }
+}
+
+/// The program a line of cargo's messages tells of.
+fn executable(line: &str) -> Option<(String, PathBuf)> {
+    let message: serde_json::Value = serde_json::from_str(line).ok()?;
+    let path = PathBuf::from(message.get("executable")?.as_str()?);
+    Some((path.file_name()?.to_str()?.to_owned(), path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_outer_build_does_not_leak() {
+        for name in [
+            "CARGO_ENCODED_RUSTFLAGS",
+            "RUSTFLAGS",
+            "CARGO_BUILD_TARGET",
+            "CARGO_PKG_NAME",
+            "CARGO",
+            "RUSTC_WRAPPER",
+            "CARGO_PROFILE_RELEASE_DEBUG",
+        ] {
+            assert!(leaks(name), "{name}");
+        }
+        for name in [
+            "CARGO_HOME",
+            "CARGO_NET_OFFLINE",
+            "CARGO_REGISTRIES_X_INDEX",
+            "PATH",
+            "RUSTUP_HOME",
+            "RUSTUP_TOOLCHAIN",
+        ] {
+            assert!(!leaks(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn executables_are_found_in_cargos_messages() {
+        let line = r#"{"reason":"compiler-artifact","executable":"/t/release/tg-agent","target":{"name":"tg-agent"}}"#;
+        assert_eq!(
+            executable(line),
+            Some(("tg-agent".into(), "/t/release/tg-agent".into()))
+        );
+        assert_eq!(
+            executable(r#"{"reason":"compiler-artifact","executable":null}"#),
+            None
+        );
+        assert_eq!(executable("warning: x"), None);
+    }
+}

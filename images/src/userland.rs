@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The programs of a guest that are not ours: busybox and lspci, of the host's own release.
+
+use crate::apt::{self, Apt};
+use crate::sources::Host;
+use crate::store::Store;
+use crate::{Error, Manifest, Result, exec};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Unpacked packages a guest image takes files from.
+pub(crate) struct Userland {
+    pub(crate) root: PathBuf,
+    pub(crate) manifest: Manifest,
+}
+
+impl Store {
+    /// Debian's list of PCI ids.
+    pub fn pci_ids(&self) -> Result<PathBuf> {
+        Ok(self.userland()?.root.join("usr/share/misc/pci.ids"))
+    }
+
+    pub(crate) fn userland(&self) -> Result<Userland> {
+        let (dir, manifest) = self.artefact("userland", |lock, at| {
+            let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
+            let release = host.release();
+            let apt = Apt::open(self, lock, &host, &release)?;
+            let debs = apt.fetch(
+                "busybox and lspci",
+                &apt.closure(&["busybox-static", "pciutils", "pci.ids"])?,
+            )?;
+            apt::unpack(self, "busybox and lspci", &debs, &at.join("root"))?;
+            let version = |name| {
+                debs.iter()
+                    .find(|d| d.record.name == name)
+                    .map_or("?", |d| d.record.version.as_str())
+            };
+            Ok(Manifest {
+                parts: vec![format!(
+                    "busybox {}, pciutils {} (Debian {})",
+                    version("busybox-static"),
+                    version("pciutils"),
+                    release.name
+                )],
+                packages: debs.into_iter().map(|d| d.record).collect(),
+                files: Vec::new(),
+            })
+        })?;
+        Ok(Userland {
+            root: dir.join("root"),
+            manifest,
+        })
+    }
+}
+
+impl Userland {
+    pub(crate) fn busybox(&self) -> Result<PathBuf> {
+        self.find("busybox", &["usr/bin/busybox", "usr/sbin/busybox"])
+    }
+
+    pub(crate) fn lspci(&self) -> Result<PathBuf> {
+        self.find("lspci", &["usr/bin/lspci", "usr/sbin/lspci"])
+    }
+
+    fn find(&self, what: &'static str, at: &[&str]) -> Result<PathBuf> {
+        at.iter()
+            .map(|p| self.root.join(p))
+            .find(|p| p.is_file())
+            .ok_or_else(|| Error::Missing {
+                what,
+                path: self.root.join(at[0]),
+                remedy: "remove the directory userland from the cache and try again".into(),
+            })
+    }
+
+    /// Names of busybox's applets, which it says itself.
+    pub(crate) fn applets(&self, store: &Store) -> Result<Vec<String>> {
+        let out = exec::run(
+            Command::new(self.busybox()?).arg("--list"),
+            &store.cancel,
+            || (),
+        )?;
+        Ok(out.stdout.lines().map(str::to_owned).collect())
+    }
+
+    /// The loader and the shared libraries a program needs: (path in the guest, file here).
+    pub(crate) fn libraries(
+        &self,
+        store: &Store,
+        program: &Path,
+    ) -> Result<Vec<(String, PathBuf)>> {
+        const LOADER: &str = "usr/lib64/ld-linux-x86-64.so.2";
+        let loader = self.root.join(LOADER);
+        let directory = self.root.join("usr/lib/x86_64-linux-gnu");
+        let mut command = Command::new(&loader);
+        command
+            .arg("--library-path")
+            .arg(&directory)
+            .arg("--list")
+            .arg(program);
+        let out = exec::run(&mut command, &store.cancel, || ())?;
+        let mut all = vec![(LOADER.to_owned(), loader)];
+        for line in out.stdout.lines() {
+            let Some(path) = line
+                .split_once(" => ")
+                .and_then(|(_, r)| r.split_whitespace().next())
+            else {
+                continue;
+            };
+            let path = PathBuf::from(path);
+            let Ok(inside) = path.strip_prefix(&self.root) else {
+                continue;
+            };
+            let inside = inside.to_string_lossy().into_owned();
+            if !inside.ends_with("ld-linux-x86-64.so.2") {
+                all.push((inside, path));
+            }
+        }
+        if all.len() < 2 {
+            return Err(Error::Build {
+                what: format!("listing the libraries of {}", program.display()),
+                status: out.status.to_string(),
+                log: out.tail(10),
+            });
+        }
+        Ok(all)
+    }
+}
