@@ -48,14 +48,7 @@ impl Line {
     /// Runs a command to its end; everything it wrote.
     fn run(&mut self, uid: u32, argv: &[&str], input: &[u8]) -> Result<(Exit, Vec<u8>)> {
         let argv = argv.iter().map(|a| (*a).to_owned()).collect();
-        self.say(&ToGuest::Run {
-            id: 1,
-            uid,
-            gid: uid,
-            argv,
-            env: vec![("LANG".into(), "C".into())],
-            cwd: None,
-        })?;
+        self.say(&ToGuest::Run { id: 1, uid, gid: uid, argv, env: vec![("LANG".into(), "C".into())], cwd: None })?;
         let mut output = Vec::new();
         let mut window = tg_agent::STDIN_WINDOW as usize;
         let mut input = input.chunks(tg_agent::MAX_DATA).peekable();
@@ -71,10 +64,7 @@ impl Line {
             }
             while let Some(bytes) = input.next_if(|b| b.len() <= window) {
                 window -= bytes.len();
-                self.say(&ToGuest::Stdin {
-                    id: 1,
-                    bytes: bytes.to_vec(),
-                })?;
+                self.say(&ToGuest::Stdin { id: 1, bytes: bytes.to_vec() })?;
             }
             if input.peek().is_none() && !closed {
                 closed = true;
@@ -91,25 +81,10 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], talk: bool) -> Re
     let begun = Instant::now();
     let mut command = qemu.command();
     command.args(guest.qemu_args("telegraphos.node=3"));
-    command.args([
-        "-m",
-        "256M",
-        "-object",
-        "memory-backend-memfd,id=ram,size=256M,share=on",
-    ]);
-    command
-        .arg("-serial")
-        .arg(format!("file:{}", console.display()));
-    command
-        .arg("-serial")
-        .arg(format!("unix:{},server=on,wait=off", agent.display()));
-    command
-        .args([
-            "-device",
-            "pcie-root-port,id=rp0,chassis=1,slot=1",
-            "-no-reboot",
-        ])
-        .args(extra);
+    command.args(["-m", "256M", "-object", "memory-backend-memfd,id=ram,size=256M,share=on"]);
+    command.arg("-serial").arg(format!("file:{}", console.display()));
+    command.arg("-serial").arg(format!("unix:{},server=on,wait=off", agent.display()));
+    command.args(["-device", "pcie-root-port,id=rp0,chassis=1,slot=1", "-no-reboot"]).args(extra);
     let mut vm = Vm(command.stdin(Stdio::null()).spawn()?);
     let socket = loop {
         match UnixStream::connect(&agent) {
@@ -124,10 +99,7 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], talk: bool) -> Re
         }
     };
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;
-    let mut line = Line {
-        socket,
-        decoder: Decoder::default(),
-    };
+    let mut line = Line { socket, decoder: Decoder::default() };
     let hello = line.hear()?;
     let took = begun.elapsed().as_secs_f64();
     println!("{series}: {hello:?} after {took:.2} s");
@@ -135,21 +107,13 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], talk: bool) -> Re
         for (uid, command) in [
             (0, "uname -a; cat /proc/cmdline"),
             (1000, "id; ls -l /dev/telegraphos* ; hostname; pwd"),
-            (
-                0,
-                "lspci -nn; lsmod; dmesg -r | grep -E '^<[0-4]>'; ps | grep -v '\\[' | head -20",
-            ),
+            (0, "lspci -nn; lsmod; dmesg -r | grep -E '^<[0-4]>'; ps | grep -v '\\[' | head -20"),
         ] {
             let (exit, output) = line.run(uid, &["sh", "-c", command], b"")?;
-            println!(
-                "--- {command} -> {exit:?}\n{}",
-                String::from_utf8_lossy(&output)
-            );
+            println!("--- {command} -> {exit:?}\n{}", String::from_utf8_lossy(&output));
         }
         // Every byte value both ways, more than any buffer holds.
-        let data: Vec<u8> = (0..600_000u32)
-            .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
-            .collect();
+        let data: Vec<u8> = (0..600_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let begun = Instant::now();
         let (exit, output) = line.run(1000, &["cat"], &data)?;
         let took = begun.elapsed().as_secs_f64();
@@ -174,11 +138,7 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], talk: bool) -> Re
             begun.elapsed().as_secs_f64() * 1e3,
             line.decoder.skipped()
         );
-        println!(
-            "{:?}",
-            line.run(0, &["no-such-command"], b"")
-                .map_err(|e| e.to_string())
-        );
+        println!("{:?}", line.run(0, &["no-such-command"], b"").map_err(|e| e.to_string()));
     }
     line.say(&ToGuest::Run {
         id: 2,
@@ -189,10 +149,7 @@ fn boot(store: &Store, series: KernelSeries, extra: &[String], talk: bool) -> Re
         cwd: None,
     })?;
     let status = vm.0.wait()?;
-    println!(
-        "{series}: powered off after {:.2} s, {status}",
-        begun.elapsed().as_secs_f64()
-    );
+    println!("{series}: powered off after {:.2} s, {status}", begun.elapsed().as_secs_f64());
     if talk {
         println!("--- console\n{}", std::fs::read_to_string(&console)?);
     }
@@ -206,12 +163,7 @@ fn main() -> Result<()> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--repeat" => repeat = args.next().ok_or("--repeat wants a number")?.parse()?,
-            "--qemu" => extra.extend(
-                args.next()
-                    .ok_or("--qemu wants options")?
-                    .split_whitespace()
-                    .map(str::to_owned),
-            ),
+            "--qemu" => extra.extend(args.next().ok_or("--qemu wants options")?.split_whitespace().map(str::to_owned)),
             series => all.push(series.parse::<KernelSeries>()?),
         }
     }
@@ -224,11 +176,7 @@ fn main() -> Result<()> {
             times.push(boot(&store, series, &extra, i == 0 && repeat == 1)?);
         }
         times.sort_by(f64::total_cmp);
-        println!(
-            "{series}: boot to agent min {:.2} median {:.2} s of {repeat}",
-            times[0],
-            times[times.len() / 2]
-        );
+        println!("{series}: boot to agent min {:.2} median {:.2} s of {repeat}", times[0], times[times.len() / 2]);
     }
     Ok(())
 }

@@ -19,19 +19,12 @@ fn run() -> Result<bool> {
             "qemu" => {
                 let qemu = store.qemu()?;
                 print!("{}", qemu.manifest);
-                println!(
-                    "{:?}\n{:?}\nKVM: {:?}",
-                    qemu.origin,
-                    qemu.command(),
-                    kvm_usable()
-                );
+                println!("{:?}\n{:?}\nKVM: {:?}", qemu.origin, qemu.command(), kvm_usable());
             }
             "pci-ids" => println!("{}", store.pci_ids()?.display()),
             "refresh" => store.refresh()?,
             "check" => {
-                let series = words
-                    .next()
-                    .map_or(Ok(KernelSeries::default()), |w| w.parse())?;
+                let series = words.next().map_or(Ok(KernelSeries::default()), |w| w.parse())?;
                 let report = store.check_module(series)?;
                 println!("{report}");
                 clean &= report.is_clean();

@@ -42,12 +42,7 @@ const FRESH: Duration = Duration::from_secs(3600);
 
 impl<'a> Apt<'a> {
     /// Writes the configuration and sees to it that the lists are there and fresh.
-    pub(crate) fn open(
-        store: &'a Store,
-        lock: &'a Lock,
-        host: &Host,
-        release: &Release,
-    ) -> Result<Apt<'a>> {
+    pub(crate) fn open(store: &'a Store, lock: &'a Lock, host: &Host, release: &Release) -> Result<Apt<'a>> {
         if std::env::consts::ARCH != "x86_64" {
             return Err(Error::Unsupported(format!(
                 "this host is {}, guests are amd64; run on an amd64 host",
@@ -63,18 +58,10 @@ impl<'a> Apt<'a> {
         store::write(&dir.join("status"), b"")?;
         store::write(&dir.join("debian.sources"), sources.text.as_bytes())?;
         store::write(&dir.join("apt.conf"), config(&dir, release)?.as_bytes())?;
-        let apt = Apt {
-            store,
-            lock,
-            release: release.clone(),
-            keyring: sources.keyring,
-            dir,
-        };
+        let apt = Apt { store, lock, release: release.clone(), keyring: sources.keyring, dir };
         let stamp = apt.dir.join("stamp");
         let fresh = fs::read(&stamp).is_ok_and(|of| of == sources.text.as_bytes())
-            && fs::metadata(&stamp)
-                .and_then(|m| m.modified())
-                .is_ok_and(|t| t.elapsed().is_ok_and(|age| age < FRESH));
+            && fs::metadata(&stamp).and_then(|m| m.modified()).is_ok_and(|t| t.elapsed().is_ok_and(|age| age < FRESH));
         if !fresh {
             apt.update()?;
             store::write(&stamp, sources.text.as_bytes())?;
@@ -83,24 +70,12 @@ impl<'a> Apt<'a> {
     }
 
     fn update(&self) -> Result<()> {
-        let step = self.store.progress.step(
-            format!("Reading Debian's package lists of {}", self.release.name),
-            None,
-        );
+        let step = self.store.progress.step(format!("Reading Debian's package lists of {}", self.release.name), None);
         let mut command = self.tool("apt-get");
-        command.args([
-            "update",
-            "-q",
-            "--allow-releaseinfo-change",
-            "-o",
-            "APT::Update::Error-Mode=any",
-        ]);
+        command.args(["update", "-q", "--allow-releaseinfo-change", "-o", "APT::Update::Error-Mode=any"]);
         let out = exec::run(&mut command, &self.store.cancel, || ())?;
         if !out.status.success() {
-            return Err(self.explain(
-                &format!("reading the package lists of {}", self.release.name),
-                &out,
-            ));
+            return Err(self.explain(&format!("reading the package lists of {}", self.release.name), &out));
         }
         step.done();
         Ok(())
@@ -118,9 +93,7 @@ impl<'a> Apt<'a> {
             return Ok(Vec::new());
         }
         let out = exec::run(
-            self.tool("apt-cache")
-                .args(["show", "--no-all-versions"])
-                .args(names),
+            self.tool("apt-cache").args(["show", "--no-all-versions"]).args(names),
             &self.store.cancel,
             || (),
         )?;
@@ -129,19 +102,13 @@ impl<'a> Apt<'a> {
 
     /// The newest of some packages by upstream version. `None` when the release has none of them.
     pub(crate) fn version(&self, name: &str) -> Result<Option<String>> {
-        Ok(self
-            .show(&[name.to_owned()])?
-            .into_iter()
-            .next()
-            .and_then(|mut p| p.remove("Version")))
+        Ok(self.show(&[name.to_owned()])?.into_iter().next().and_then(|mut p| p.remove("Version")))
     }
 
     /// These packages and what they depend on.
     pub(crate) fn closure(&self, names: &[&str]) -> Result<Vec<Deb>> {
         let mut command = self.tool("apt-get");
-        command
-            .args(["install", "-qq", "--print-uris", "--yes"])
-            .args(names);
+        command.args(["install", "-qq", "--print-uris", "--yes"]).args(names);
         let out = exec::run(&mut command, &self.store.cancel, || ())?;
         if !out.status.success() {
             return Err(self.explain(&format!("resolving {}", names.join(" ")), &out));
@@ -152,9 +119,7 @@ impl<'a> Apt<'a> {
     /// Only these packages.
     pub(crate) fn single(&self, names: &[&str]) -> Result<Vec<Deb>> {
         let mut command = self.tool("apt-get");
-        command
-            .args(["download", "-qq", "--print-uris"])
-            .args(names);
+        command.args(["download", "-qq", "--print-uris"]).args(names);
         let out = exec::run(&mut command, &self.store.cancel, || ())?;
         if !out.status.success() {
             return Err(self.explain(&format!("finding {}", names.join(" ")), &out));
@@ -172,10 +137,7 @@ impl<'a> Apt<'a> {
                 return Ok(None);
             }
             let hash = store::sha256_file(path)?;
-            Ok(
-                (expected.get(&(deb.name.clone(), deb.version.clone())) == Some(&hash))
-                    .then_some(hash),
-            )
+            Ok((expected.get(&(deb.name.clone(), deb.version.clone())) == Some(&hash)).then_some(hash))
         };
         let mut missing = Vec::new();
         for deb in debs {
@@ -220,19 +182,11 @@ impl<'a> Apt<'a> {
         );
         let step = self.store.progress.step(text, Some(bytes));
         let mut command = self.tool("apt-get");
-        command
-            .args(["download", "-q"])
-            .args(missing.iter().map(|d| format!("{}={}", d.name, d.version)));
+        command.args(["download", "-q"]).args(missing.iter().map(|d| format!("{}={}", d.name, d.version)));
         command.current_dir(temporary.path());
         let out = exec::run(&mut command, &self.store.cancel, || {
-            let files = fs::read_dir(temporary.path())
-                .into_iter()
-                .flatten()
-                .flatten();
-            step.at(files
-                .filter_map(|e| e.metadata().ok())
-                .map(|m| m.len())
-                .sum());
+            let files = fs::read_dir(temporary.path()).into_iter().flatten().flatten();
+            step.at(files.filter_map(|e| e.metadata().ok()).map(|m| m.len()).sum());
         })?;
         if !out.status.success() {
             return Err(self.explain(&format!("fetching {what}"), &out));
@@ -248,37 +202,22 @@ impl<'a> Apt<'a> {
     /// SHA-256 of each package, from apt's verified lists.
     fn hashes(&self, debs: &[Deb]) -> Result<HashMap<(String, String), String>> {
         let mut command = self.tool("apt-cache");
-        command
-            .arg("show")
-            .args(debs.iter().map(|d| format!("{}={}", d.name, d.version)));
+        command.arg("show").args(debs.iter().map(|d| format!("{}={}", d.name, d.version)));
         let out = self.ask(&mut command)?;
         Ok(paragraphs(&out)
             .into_iter()
-            .filter_map(|mut p| {
-                Some((
-                    (p.remove("Package")?, p.remove("Version")?),
-                    p.remove("SHA256")?,
-                ))
-            })
+            .filter_map(|mut p| Some(((p.remove("Package")?, p.remove("Version")?), p.remove("SHA256")?)))
             .collect())
     }
 
     fn ask(&self, command: &mut Command) -> Result<String> {
         let out = exec::run(command, &self.store.cancel, || ())?;
-        if out.status.success() {
-            Ok(out.stdout)
-        } else {
-            Err(self.explain("asking apt", &out))
-        }
+        if out.status.success() { Ok(out.stdout) } else { Err(self.explain("asking apt", &out)) }
     }
 
     fn tool(&self, program: &str) -> Command {
         let mut command = Command::new(program);
-        command
-            .arg("-c")
-            .arg(self.dir.join("apt.conf"))
-            .env("LC_ALL", "C")
-            .env("DEBIAN_FRONTEND", "noninteractive");
+        command.arg("-c").arg(self.dir.join("apt.conf")).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
         command
     }
 
@@ -290,29 +229,15 @@ impl<'a> Apt<'a> {
             .chain(out.stdout.lines())
             .filter(|l| l.starts_with(['E', 'W']) || l.contains("Err:"))
             .collect();
-        let detail = if lines.is_empty() {
-            out.tail(6)
-        } else {
-            lines[..lines.len().min(6)].join("\n")
-        };
+        let detail = if lines.is_empty() { out.tail(6) } else { lines[..lines.len().min(6)].join("\n") };
         explain(what, &self.release.name, &self.keyring, detail)
     }
 }
 
 fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
     let has = |words: &[&str]| words.iter().any(|w| detail.contains(w));
-    if has(&[
-        "NO_PUBKEY",
-        "Missing key",
-        "is not signed",
-        "no longer signed",
-        "verification failed",
-    ]) {
-        return Error::KeyringTooOld {
-            suite: release.into(),
-            keyring: keyring.into(),
-            detail,
-        };
+    if has(&["NO_PUBKEY", "Missing key", "is not signed", "no longer signed", "verification failed"]) {
+        return Error::KeyringTooOld { suite: release.into(), keyring: keyring.into(), detail };
     }
     let remedy = if has(&["resolve", "onnect", "timed out", "etwork is unreachable"]) {
         "the mirror of the host's apt configuration cannot be reached: check the network and try again"
@@ -323,11 +248,7 @@ fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
     } else {
         "check that the host's own `apt-get update` works and try again"
     };
-    Error::Apt {
-        what: what.into(),
-        detail,
-        remedy: remedy.into(),
-    }
+    Error::Apt { what: what.into(), detail, remedy: remedy.into() }
 }
 
 /// Read after the host's own configuration, so proxies and credentials stay and only places change.
@@ -341,11 +262,7 @@ fn config(dir: &Path, release: &Release) -> Result<String> {
         }
         Ok(path)
     };
-    let target = release
-        .target
-        .as_ref()
-        .map(|t| format!("APT::Default-Release \"{t}\";\n"))
-        .unwrap_or_default();
+    let target = release.target.as_ref().map(|t| format!("APT::Default-Release \"{t}\";\n")).unwrap_or_default();
     Ok(format!(
         "\
 #clear APT::Update::Pre-Invoke;
@@ -392,20 +309,11 @@ APT::Sandbox::User \"root\";
 
 /// `'URI' FILE SIZE HASH`, as `--print-uris` has it. The file's name holds package and version.
 fn parse_uri_line(line: &str) -> Option<Deb> {
-    let mut words = line
-        .strip_prefix('\'')?
-        .split_once("' ")?
-        .1
-        .split_whitespace();
+    let mut words = line.strip_prefix('\'')?.split_once("' ")?.1.split_whitespace();
     let (file, size) = (words.next()?, words.next()?.parse().ok()?);
     let (name, rest) = file.strip_suffix(".deb")?.split_once('_')?;
     let (version, _arch) = rest.rsplit_once('_')?;
-    Some(Deb {
-        name: name.into(),
-        version: version.replace("%3a", ":"),
-        file: file.into(),
-        size,
-    })
+    Some(Deb { name: name.into(), version: version.replace("%3a", ":"), file: file.into(), size })
 }
 
 /// Paragraphs of `Field: value`; continued lines are dropped.
@@ -417,8 +325,7 @@ fn paragraphs(text: &str) -> Vec<HashMap<String, String>> {
             if !one.is_empty() {
                 all.push(std::mem::take(&mut one));
             }
-        } else if let Some((key, value)) = line.split_once(": ").filter(|_| !line.starts_with(' '))
-        {
+        } else if let Some((key, value)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) {
             one.insert(key.to_owned(), value.trim().to_owned());
         }
     }
@@ -433,8 +340,7 @@ pub(crate) fn unpack(store: &Store, what: &str, debs: &[Fetched], root: &Path) -
         fs::create_dir_all(&path).map_err(Error::io("cannot create", &path))?;
         let link = root.join(dir);
         if link.symlink_metadata().is_err() {
-            std::os::unix::fs::symlink(format!("usr/{dir}"), &link)
-                .map_err(Error::io("cannot link", &link))?;
+            std::os::unix::fs::symlink(format!("usr/{dir}"), &link).map_err(Error::io("cannot link", &link))?;
         }
     }
     let step = store.progress.step(format!("Unpacking {what}"), None);
@@ -470,13 +376,7 @@ pub(crate) fn unpack_one(deb: &Path, root: &Path, tar_args: &[&str]) -> Result<(
     );
     let pipe = source.0.stdout.take().map_or_else(Stdio::null, Stdio::from);
     let mut command = Command::new("tar");
-    command.args([
-        "--extract",
-        "--keep-directory-symlink",
-        "--no-same-owner",
-        "--no-same-permissions",
-        "--directory",
-    ]);
+    command.args(["--extract", "--keep-directory-symlink", "--no-same-owner", "--no-same-permissions", "--directory"]);
     let out = command
         .arg(root)
         .args(tar_args)
@@ -485,10 +385,7 @@ pub(crate) fn unpack_one(deb: &Path, root: &Path, tar_args: &[&str]) -> Result<(
         .output()
         .map_err(|e| exec::spawn_error("tar", e))?;
     drop(command);
-    let packed = source
-        .0
-        .wait()
-        .map_err(|e| exec::spawn_error("dpkg-deb", e))?;
+    let packed = source.0.wait().map_err(|e| exec::spawn_error("dpkg-deb", e))?;
     if !out.status.success() || !packed.success() {
         return Err(Error::Build {
             what: format!("unpacking {}", deb.display()),
@@ -508,10 +405,7 @@ mod tests {
         let line = "'http://m/pool/q/qemu_11.1.3%2bds-1_amd64.deb' qemu-system-x86_1%3a11.1.3+ds-1~bpo13+1_amd64.deb \
                     10377056 MD5Sum:00";
         let deb = parse_uri_line(line).unwrap();
-        assert_eq!(
-            (deb.name.as_str(), deb.version.as_str()),
-            ("qemu-system-x86", "1:11.1.3+ds-1~bpo13+1")
-        );
+        assert_eq!((deb.name.as_str(), deb.version.as_str()), ("qemu-system-x86", "1:11.1.3+ds-1~bpo13+1"));
         assert_eq!(deb.size, 10_377_056);
         assert_eq!(parse_uri_line("E: no such package"), None);
         assert_eq!(parse_uri_line("'http://m/x' x.tar.xz 5 -"), None);
@@ -519,9 +413,7 @@ mod tests {
 
     #[test]
     fn paragraphs_are_told_apart() {
-        let p = paragraphs(
-            "Package: a\nVersion: 1\nDescription: x\n more: text\n\nPackage: b\nVersion: 2\n",
-        );
+        let p = paragraphs("Package: a\nVersion: 1\nDescription: x\n more: text\n\nPackage: b\nVersion: 2\n");
         assert_eq!(p.len(), 2);
         assert_eq!(p[1]["Version"], "2");
         assert!(!p[0].contains_key(" more"));
@@ -533,16 +425,10 @@ mod tests {
         let e = text(
             "W: GPG error: x InRelease: The following signatures couldn't be verified: NO_PUBKEY 0E98404D386FA1D9",
         );
-        assert!(
-            e.contains("debian-archive-keyring") && e.contains("/k.gpg") && e.contains("testing"),
-            "{e}"
-        );
+        assert!(e.contains("debian-archive-keyring") && e.contains("/k.gpg") && e.contains("testing"), "{e}");
         assert!(text("E: Failed to fetch u  Could not resolve 'm'").contains("check the network"));
         assert!(text("E: Failed to fetch u  404  Not Found").contains("try again in some minutes"));
-        assert!(
-            text("E: Write error - write (28: No space left on device)")
-                .contains("TELEGRAPHOS_CACHE")
-        );
+        assert!(text("E: Write error - write (28: No space left on device)").contains("TELEGRAPHOS_CACHE"));
         assert!(text("E: odd").contains("nothing partial was kept"));
     }
 
@@ -552,10 +438,7 @@ mod tests {
         let text = config(Path::new("/c/apt/x"), &release).unwrap();
         assert!(text.contains("APT::Default-Release \"trixie-backports\""));
         for line in text.lines().filter(|l| l.starts_with("Dir::")) {
-            assert!(
-                line.contains("/c/apt/x/") || line.contains("/dev/null"),
-                "{line}"
-            );
+            assert!(line.contains("/c/apt/x/") || line.contains("/dev/null"), "{line}");
         }
         assert!(config(Path::new("/a\"b"), &release).is_err());
     }

@@ -35,34 +35,15 @@ exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp
 /// A command line to run inside `root`.
 pub(crate) fn run(store: &Store, root: &Path, argv: &[&str]) -> Result<exec::Output> {
     let way = way(store)?;
-    let mut command = Command::new(if way == Way::RootPlain {
-        "sh"
-    } else {
-        "unshare"
-    });
+    let mut command = Command::new(if way == Way::RootPlain { "sh" } else { "unshare" });
     match way {
         Way::RootMounts => command.args(["--mount", "--propagation", "private", "--", "sh"]),
-        Way::UserNamespace => command.args([
-            "--user",
-            "--map-root-user",
-            "--mount",
-            "--propagation",
-            "private",
-            "--",
-            "sh",
-        ]),
+        Way::UserNamespace => {
+            command.args(["--user", "--map-root-user", "--mount", "--propagation", "private", "--", "sh"])
+        }
         Way::RootPlain => &mut command,
     };
-    command
-        .arg("-c")
-        .arg(if way == Way::RootPlain {
-            ENTER_PLAIN
-        } else {
-            ENTER
-        })
-        .arg("enter")
-        .arg(root)
-        .args(argv);
+    command.arg("-c").arg(if way == Way::RootPlain { ENTER_PLAIN } else { ENTER }).arg("enter").arg(root).args(argv);
     exec::run(&mut command, &store.cancel, || ())
 }
 
@@ -79,27 +60,15 @@ fn way(store: &Store) -> Result<Way> {
             .map_err(|e| exec::spawn_error("unshare", e))
     };
     if rustix::process::geteuid().is_root() {
-        return Ok(if can(&[])? {
-            Way::RootMounts
-        } else {
-            Way::RootPlain
-        });
+        return Ok(if can(&[])? { Way::RootMounts } else { Way::RootPlain });
     }
     if can(&["--user", "--map-root-user"])? {
         return Ok(Way::UserNamespace);
     }
-    let setting = |name: &str| {
-        std::fs::read_to_string(Path::new("/proc/sys").join(name))
-            .ok()
-            .map(|s| s.trim().to_owned())
-    };
-    let this =
-        std::env::current_exe().map_or_else(|_| "telegraphos".into(), |p| p.display().to_string());
-    Err(needs_root(
-        setting,
-        &store.path().display().to_string(),
-        &this,
-    ))
+    let setting =
+        |name: &str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok().map(|s| s.trim().to_owned());
+    let this = std::env::current_exe().map_or_else(|_| "telegraphos".into(), |p| p.display().to_string());
+    Err(needs_root(setting, &store.path().display().to_string(), &this))
 }
 
 /// Which one command makes user namespaces work here, or does the work without them.
@@ -112,9 +81,7 @@ fn needs_root(setting: impl Fn(&str) -> Option<String>, cache: &str, this: &str)
     for (knob, off, on) in knobs {
         if setting(knob).as_deref() == Some(off) {
             return Error::NeedsRoot {
-                reason: format!(
-                    "building the guest driver needs root or user namespaces, and {knob} is {off} here",
-                ),
+                reason: format!("building the guest driver needs root or user namespaces, and {knob} is {off} here",),
                 command: format!("sysctl -w {}={on}", knob.replace('/', ".")),
             };
         }
@@ -132,28 +99,12 @@ mod tests {
     #[test]
     fn the_one_command_fits_the_host() {
         let with = |name: &'static str, value: &'static str| {
-            needs_root(
-                move |n| (n == name).then(|| value.to_owned()),
-                "/c",
-                "/bin/telegraphos",
-            )
-            .to_string()
+            needs_root(move |n| (n == name).then(|| value.to_owned()), "/c", "/bin/telegraphos").to_string()
         };
-        assert!(
-            with("kernel/unprivileged_userns_clone", "0")
-                .contains("sysctl -w kernel.unprivileged_userns_clone=1")
-        );
-        assert!(
-            with("user/max_user_namespaces", "0")
-                .contains("sysctl -w user.max_user_namespaces=10000")
-        );
-        assert!(
-            with("kernel/apparmor_restrict_unprivileged_userns", "1").contains("apparmor_restrict")
-        );
+        assert!(with("kernel/unprivileged_userns_clone", "0").contains("sysctl -w kernel.unprivileged_userns_clone=1"));
+        assert!(with("user/max_user_namespaces", "0").contains("sysctl -w user.max_user_namespaces=10000"));
+        assert!(with("kernel/apparmor_restrict_unprivileged_userns", "1").contains("apparmor_restrict"));
         let other = with("user/max_user_namespaces", "96343");
-        assert!(
-            other.contains("TELEGRAPHOS_CACHE=/c /bin/telegraphos"),
-            "{other}"
-        );
+        assert!(other.contains("TELEGRAPHOS_CACHE=/c /bin/telegraphos"), "{other}");
     }
 }

@@ -57,18 +57,14 @@ impl Cpio {
 
     fn above(&mut self, path: &str) {
         if let Some((above, _)) = path.trim_matches('/').rsplit_once('/') {
-            self.dir(&above.to_owned());
+            self.dir(above);
         }
     }
 
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         let path = path.trim_matches('/');
         self.inode = self.inode.wrapping_add(1);
-        let links = if mode & DIR == DIR && mode & FILE != FILE {
-            2
-        } else {
-            1
-        };
+        let links = if mode & DIR == DIR && mode & FILE != FILE { 2 } else { 1 };
         // No time stamps: equal content must give an equal archive.
         let fields = [
             self.inode,
@@ -87,8 +83,7 @@ impl Cpio {
         ];
         self.bytes.extend_from_slice(b"070701");
         for field in fields {
-            self.bytes
-                .extend_from_slice(format!("{field:08X}").as_bytes());
+            self.bytes.extend_from_slice(format!("{field:08X}").as_bytes());
         }
         self.bytes.extend_from_slice(path.as_bytes());
         self.bytes.push(0);
@@ -115,11 +110,7 @@ mod tests {
         loop {
             assert_eq!(&bytes[..6], b"070701");
             let field = |i: usize| {
-                u32::from_str_radix(
-                    std::str::from_utf8(&bytes[6 + 8 * i..14 + 8 * i]).unwrap(),
-                    16,
-                )
-                .unwrap()
+                u32::from_str_radix(std::str::from_utf8(&bytes[6 + 8 * i..14 + 8 * i]).unwrap(), 16).unwrap()
             };
             let (mode, size, name) = (field(1), field(6) as usize, field(11) as usize);
             let path = String::from_utf8(bytes[110..110 + name - 1].to_vec()).unwrap();
@@ -144,19 +135,7 @@ mod tests {
         c.char_device("dev/console", 0o600, 5, 1);
         let got = read(&c.finish());
         let paths: Vec<_> = got.iter().map(|e| e.0.as_str()).collect();
-        assert_eq!(
-            paths,
-            [
-                "bin",
-                "bin/a",
-                "bin/b",
-                "lib",
-                "lib/x",
-                "lib/x/link",
-                "dev",
-                "dev/console"
-            ]
-        );
+        assert_eq!(paths, ["bin", "bin/a", "bin/b", "lib", "lib/x", "lib/x/link", "dev", "dev/console"]);
         assert_eq!(got[1], ("bin/a".into(), 0o100_755, b"12345".to_vec()));
         assert_eq!(got[5], ("lib/x/link".into(), 0o120_777, b"../a".to_vec()));
         assert_eq!(got[7].1, 0o020_600);

@@ -134,10 +134,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(
-        what: &'static str,
-        path: impl AsRef<Path>,
-    ) -> impl FnOnce(std::io::Error) -> Error {
+    pub(crate) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.as_ref().to_path_buf();
         move |source| Error::Io { what, path, source }
     }

@@ -48,34 +48,13 @@ impl Output {
 }
 
 /// Runs `command` to its end, calling `tick` now and then. Its output goes through files, so no pipe can fill up.
-pub(crate) fn run(
-    command: &mut Command,
-    cancel: &Arc<AtomicBool>,
-    mut tick: impl FnMut(),
-) -> Result<Output> {
+pub(crate) fn run(command: &mut Command, cancel: &Arc<AtomicBool>, mut tick: impl FnMut()) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let scratch = || {
-        tempfile::tempfile().map_err(Error::io(
-            "cannot create a temporary file in",
-            std::env::temp_dir(),
-        ))
-    };
+    let scratch = || tempfile::tempfile().map_err(Error::io("cannot create a temporary file in", std::env::temp_dir()));
     let (mut out, mut err) = (scratch()?, scratch()?);
-    let share = |f: &File| {
-        f.try_clone().map_err(Error::io(
-            "cannot use a temporary file in",
-            std::env::temp_dir(),
-        ))
-    };
-    command
-        .stdin(Stdio::null())
-        .stdout(share(&out)?)
-        .stderr(share(&err)?);
-    let mut child = Guarded(
-        command
-            .spawn()
-            .map_err(|source| spawn_error(&program, source))?,
-    );
+    let share = |f: &File| f.try_clone().map_err(Error::io("cannot use a temporary file in", std::env::temp_dir()));
+    command.stdin(Stdio::null()).stdout(share(&out)?).stderr(share(&err)?);
+    let mut child = Guarded(command.spawn().map_err(|source| spawn_error(&program, source))?);
     let mut pause = Duration::from_millis(1);
     let status = loop {
         if cancel.load(Ordering::Relaxed) {
@@ -85,11 +64,7 @@ pub(crate) fn run(
             Ok(Some(status)) => break status,
             Ok(None) => {}
             Err(source) => {
-                return Err(Error::Spawn {
-                    program,
-                    source,
-                    remedy: "try again".into(),
-                });
+                return Err(Error::Spawn { program, source, remedy: "try again".into() });
             }
         }
         tick();
@@ -102,11 +77,7 @@ pub(crate) fn run(
         let _ = f.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    Ok(Output {
-        status,
-        stdout: text(&mut out),
-        stderr: text(&mut err),
-    })
+    Ok(Output { status, stdout: text(&mut out), stderr: text(&mut err) })
 }
 
 /// An error that says which package a missing program is in.
@@ -119,14 +90,7 @@ pub(crate) fn spawn_error(program: &str, source: std::io::Error) -> Error {
         "tar" => "tar",
         _ => "",
     };
-    let remedy = if package.is_empty() {
-        "check that it is in PATH".into()
-    } else {
-        format!("it is in the package {package}")
-    };
-    Error::Spawn {
-        program: program.into(),
-        source,
-        remedy,
-    }
+    let remedy =
+        if package.is_empty() { "check that it is in PATH".into() } else { format!("it is in the package {package}") };
+    Error::Spawn { program: program.into(), source, remedy }
 }

@@ -25,11 +25,7 @@ pub enum KernelSeries {
 
 impl KernelSeries {
     /// Every series, oldest first.
-    pub const ALL: [KernelSeries; 3] = [
-        KernelSeries::V6_1,
-        KernelSeries::V6_12,
-        KernelSeries::Newest,
-    ];
+    pub const ALL: [KernelSeries; 3] = [KernelSeries::V6_1, KernelSeries::V6_12, KernelSeries::Newest];
 
     /// Beginning of the package names.
     fn prefix(self) -> &'static str {
@@ -74,11 +70,7 @@ impl FromStr for KernelSeries {
         KernelSeries::ALL
             .into_iter()
             .find(|s| s.to_string() == text)
-            .ok_or_else(|| {
-                Error::Unsupported(format!(
-                    "unknown kernel series {text:?}; expected 6.1, 6.12 or newest"
-                ))
-            })
+            .ok_or_else(|| Error::Unsupported(format!("unknown kernel series {text:?}; expected 6.1, 6.12 or newest")))
     }
 }
 
@@ -120,18 +112,9 @@ const BUILD_TOOLS: [&str; 13] = [
 impl Store {
     /// The newest kernel of a series, fetched once together with its build root.
     pub fn kernel(&self, series: KernelSeries) -> Result<Kernel> {
-        let (dir, manifest) = self.artefact(&format!("kernel/{series}"), |lock, at| {
-            fetch(self, lock, series, at)
-        })?;
-        let release = fs::read_to_string(dir.join("release"))
-            .map_err(Error::io("cannot read", dir.join("release")))?;
-        Ok(Kernel {
-            series,
-            release,
-            vmlinux: dir.join("vmlinux"),
-            root: dir.join("root"),
-            manifest,
-        })
+        let (dir, manifest) = self.artefact(&format!("kernel/{series}"), |lock, at| fetch(self, lock, series, at))?;
+        let release = fs::read_to_string(dir.join("release")).map_err(Error::io("cannot read", dir.join("release")))?;
+        Ok(Kernel { series, release, vmlinux: dir.join("vmlinux"), root: dir.join("root"), manifest })
     }
 }
 
@@ -142,11 +125,7 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
     for release in series.releases(&host) {
         looked.push(release.name.clone());
         let apt = Apt::open(store, lock, &host, &release)?;
-        let names: Vec<_> = apt
-            .names(series.prefix())?
-            .into_iter()
-            .filter(|n| kernel_release(n).is_some())
-            .collect();
+        let names: Vec<_> = apt.names(series.prefix())?.into_iter().filter(|n| kernel_release(n).is_some()).collect();
         let candidates = apt.show(&names)?;
         let found = candidates
             .iter()
@@ -154,9 +133,7 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
             .max_by_key(|r| numbers(r))
             .map(str::to_owned);
         let Some(found) = found else { continue };
-        let better = best
-            .as_ref()
-            .is_none_or(|(_, _, old)| upstream(&found) > upstream(old));
+        let better = best.as_ref().is_none_or(|(_, _, old)| upstream(&found) > upstream(old));
         if better {
             best = Some((apt, release, found));
         }
@@ -175,10 +152,8 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
     // Since 7.2 linux-image is an empty package over linux-binary and linux-modules.
     let image = format!("linux-image-{uname}");
     let binary = format!("linux-binary-{uname}");
-    let split = apt
-        .show(std::slice::from_ref(&image))?
-        .iter()
-        .any(|p| p.get("Depends").is_some_and(|d| d.contains(&binary)));
+    let split =
+        apt.show(std::slice::from_ref(&image))?.iter().any(|p| p.get("Depends").is_some_and(|d| d.contains(&binary)));
     let image = if split { binary } else { image };
     let headers = format!("linux-headers-{uname}");
     let mut wanted: Vec<&str> = BUILD_TOOLS.to_vec();
@@ -186,22 +161,13 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
     let mut debs = apt.closure(&wanted)?;
     // The headers of some versions depend on the kernel and its boot tools, of which a build needs nothing.
     debs.retain(|d| {
-        ![
-            "linux-image-",
-            "linux-modules-",
-            "linux-binary-",
-            "linux-initramfs",
-            "initramfs-tools",
-        ]
-        .iter()
-        .any(|p| d.name.starts_with(p))
+        !["linux-image-", "linux-modules-", "linux-binary-", "linux-initramfs", "initramfs-tools"]
+            .iter()
+            .any(|p| d.name.starts_with(p))
     });
     debs.extend(apt.single(&[&image, "sparse"])?);
     let what = format!("Linux {uname} and its compiler");
-    let (images, tools): (Vec<_>, Vec<_>) = apt
-        .fetch(&what, &debs)?
-        .into_iter()
-        .partition(|d| d.record.name == image);
+    let (images, tools): (Vec<_>, Vec<_>) = apt.fetch(&what, &debs)?.into_iter().partition(|d| d.record.name == image);
 
     let root = at.join("root");
     apt::unpack(store, &what, &tools, &root)?;
@@ -212,43 +178,26 @@ fn fetch(store: &Store, lock: &Lock, series: KernelSeries, at: &Path) -> Result<
     for deb in &images {
         apt::unpack_one(&deb.path, &scratch, &["--exclude=*/kernel"])?;
     }
-    let vmlinuz = [
-        format!("boot/vmlinuz-{uname}"),
-        format!("usr/lib/modules/{uname}/vmlinuz"),
-    ]
-    .map(|p| scratch.join(p))
-    .into_iter()
-    .find(|p| p.is_file())
-    .ok_or_else(|| Error::Missing {
-        what: "the kernel",
-        path: scratch.join("boot"),
-        remedy: format!(
-            "the package {image} has another layout than this program knows; report it"
-        ),
-    })?;
+    let vmlinuz = [format!("boot/vmlinuz-{uname}"), format!("usr/lib/modules/{uname}/vmlinuz")]
+        .map(|p| scratch.join(p))
+        .into_iter()
+        .find(|p| p.is_file())
+        .ok_or_else(|| Error::Missing {
+            what: "the kernel",
+            path: scratch.join("boot"),
+            remedy: format!("the package {image} has another layout than this program knows; report it"),
+        })?;
     let bytes = fs::read(&vmlinuz).map_err(Error::io("cannot read", &vmlinuz))?;
-    let elf = vmlinux::extract(&bytes).map_err(|source| Error::Vmlinuz {
-        path: vmlinuz.clone(),
-        source,
-    })?;
+    let elf = vmlinux::extract(&bytes).map_err(|source| Error::Vmlinuz { path: vmlinuz.clone(), source })?;
     store::write(&at.join("vmlinux"), &elf)?;
     store::write(&at.join("release"), uname.as_bytes())?;
     fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
 
-    let version = images
-        .first()
-        .map(|d| d.record.version.clone())
-        .unwrap_or_default();
+    let version = images.first().map(|d| d.record.version.clone()).unwrap_or_default();
     Ok(Manifest {
-        parts: vec![format!(
-            "kernel {uname} {version} (Debian {})",
-            release.name
-        )],
+        parts: vec![format!("kernel {uname} {version} (Debian {})", release.name)],
         packages: images.into_iter().chain(tools).map(|d| d.record).collect(),
-        files: vec![FileRecord {
-            name: "vmlinux".into(),
-            sha256: store::sha256_file(&at.join("vmlinux"))?,
-        }],
+        files: vec![FileRecord { name: "vmlinux".into(), sha256: store::sha256_file(&at.join("vmlinux"))? }],
     })
 }
 
@@ -278,10 +227,7 @@ fn kernel_release(package: &str) -> Option<&str> {
 }
 
 fn numbers(release: &str) -> Vec<u64> {
-    release
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|p| p.parse().ok())
-        .collect()
+    release.trim_end_matches(FLAVOUR).split(|c: char| !c.is_ascii_digit()).filter_map(|p| p.parse().ok()).collect()
 }
 
 /// The numbers before Debian's own.
@@ -300,10 +246,7 @@ mod tests {
         }
         assert_eq!(KernelSeries::default().to_string(), "6.12");
         let e = "5.10".parse::<KernelSeries>().unwrap_err().to_string();
-        assert!(
-            e.contains("5.10") && e.contains("6.12") && e.contains("newest"),
-            "{e}"
-        );
+        assert!(e.contains("5.10") && e.contains("6.12") && e.contains("newest"), "{e}");
     }
 
     #[test]
@@ -318,17 +261,9 @@ mod tests {
         ] {
             assert_eq!(kernel_release(not), None, "{not}");
         }
-        let best = |names: &[&'static str]| {
-            names
-                .iter()
-                .filter_map(|n| kernel_release(n))
-                .max_by_key(|r| numbers(r))
-        };
+        let best = |names: &[&'static str]| names.iter().filter_map(|n| kernel_release(n)).max_by_key(|r| numbers(r));
         assert_eq!(
-            best(&[
-                "linux-image-6.1.0-9-cloud-amd64",
-                "linux-image-6.1.0-56-cloud-amd64"
-            ]),
+            best(&["linux-image-6.1.0-9-cloud-amd64", "linux-image-6.1.0-56-cloud-amd64"]),
             Some("6.1.0-56-cloud-amd64")
         );
         assert_eq!(
@@ -346,25 +281,13 @@ mod tests {
     #[test]
     fn own_suites_come_first() {
         let on = |code: &str, s: KernelSeries| {
-            let host = Host {
-                codename: code.into(),
-                ..Host::default()
-            };
-            s.releases(&host)
-                .into_iter()
-                .map(|r| r.name)
-                .collect::<Vec<_>>()
+            let host = Host { codename: code.into(), ..Host::default() };
+            s.releases(&host).into_iter().map(|r| r.name).collect::<Vec<_>>()
         };
         assert_eq!(on("bookworm", KernelSeries::V6_12), ["bookworm", "trixie"]);
         assert_eq!(on("trixie", KernelSeries::V6_12), ["trixie", "bookworm"]);
         assert_eq!(on("trixie", KernelSeries::V6_1), ["trixie", "bookworm"]);
-        assert_eq!(
-            on("forky", KernelSeries::V6_12),
-            ["testing", "trixie", "bookworm"]
-        );
-        assert_eq!(
-            on("bookworm", KernelSeries::Newest),
-            ["trixie-backports", "testing"]
-        );
+        assert_eq!(on("forky", KernelSeries::V6_12), ["testing", "trixie", "bookworm"]);
+        assert_eq!(on("bookworm", KernelSeries::Newest), ["trixie-backports", "testing"]);
     }
 }

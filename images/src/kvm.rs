@@ -21,15 +21,8 @@ pub enum KvmState {
 /// Asks this host. The device alone proves nothing: on some hosts it opens but emulates guest kernels and fails, and
 /// then `/proc/cpuinfo` shows neither `vmx` nor `svm`.
 pub fn kvm_usable() -> KvmState {
-    let open = fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-        .map(drop);
-    kvm_state(
-        open,
-        &fs::read_to_string("/proc/cpuinfo").unwrap_or_default(),
-    )
+    let open = fs::File::options().read(true).write(true).open("/dev/kvm").map(drop);
+    kvm_state(open, &fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
 /// The rule behind [`kvm_usable`], as a function of what the host answered.
@@ -39,9 +32,7 @@ pub fn kvm_state(open: io::Result<()>, cpuinfo: &str) -> KvmState {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => KvmState::PresentButUnusable {
             reason: format!("/dev/kvm cannot be opened ({e}); add yourself to the group kvm"),
         },
-        Err(e) => KvmState::PresentButUnusable {
-            reason: format!("/dev/kvm cannot be opened ({e})"),
-        },
+        Err(e) => KvmState::PresentButUnusable { reason: format!("/dev/kvm cannot be opened ({e})") },
         Ok(()) => {
             let virtualises = cpuinfo
                 .lines()
@@ -66,33 +57,20 @@ mod tests {
     use super::*;
 
     const WITH: &str = "processor\t: 0\nflags\t\t: fpu vme svm sse\n";
-    const WITHOUT: &str =
-        "processor\t: 0\nflags\t\t: fpu vme sse\nvmx flags\t: vnmi\nbugs\t: svm\n";
+    const WITHOUT: &str = "processor\t: 0\nflags\t\t: fpu vme sse\nvmx flags\t: vnmi\nbugs\t: svm\n";
 
     #[test]
     fn device_and_flag_are_both_needed() {
         assert_eq!(kvm_state(Ok(()), WITH), KvmState::Usable);
-        assert_eq!(
-            kvm_state(Ok(()), &WITH.replace("svm", "vmx")),
-            KvmState::Usable
-        );
-        let KvmState::PresentButUnusable { reason } = kvm_state(Ok(()), WITHOUT) else {
-            panic!()
-        };
-        assert!(
-            reason.contains("vmx") && reason.contains("/dev/kvm"),
-            "{reason}"
-        );
+        assert_eq!(kvm_state(Ok(()), &WITH.replace("svm", "vmx")), KvmState::Usable);
+        let KvmState::PresentButUnusable { reason } = kvm_state(Ok(()), WITHOUT) else { panic!() };
+        assert!(reason.contains("vmx") && reason.contains("/dev/kvm"), "{reason}");
     }
 
     #[test]
     fn absent_is_not_unusable() {
-        assert_eq!(
-            kvm_state(Err(io::ErrorKind::NotFound.into()), WITH),
-            KvmState::Absent
-        );
-        let KvmState::PresentButUnusable { reason } =
-            kvm_state(Err(io::ErrorKind::PermissionDenied.into()), WITH)
+        assert_eq!(kvm_state(Err(io::ErrorKind::NotFound.into()), WITH), KvmState::Absent);
+        let KvmState::PresentButUnusable { reason } = kvm_state(Err(io::ErrorKind::PermissionDenied.into()), WITH)
         else {
             panic!()
         };

@@ -70,12 +70,7 @@ impl fmt::Display for Manifest {
             writeln!(f, "{part}")?;
         }
         for file in &self.files {
-            writeln!(
-                f,
-                "{} sha256 {}",
-                file.name,
-                file.sha256.get(..16).unwrap_or(&file.sha256)
-            )?;
+            writeln!(f, "{} sha256 {}", file.name, file.sha256.get(..16).unwrap_or(&file.sha256))?;
         }
         Ok(())
     }
@@ -96,28 +91,15 @@ mod tests {
 
     #[test]
     fn merge_is_a_union_and_keeps_what_was_there() {
-        let mut a = Manifest {
-            parts: vec!["a".into()],
-            packages: vec![package("x"), package("z")],
-            files: vec![],
-        };
+        let mut a = Manifest { parts: vec!["a".into()], packages: vec![package("x"), package("z")], files: vec![] };
         let b = Manifest {
             parts: vec!["a".into(), "b".into()],
             packages: vec![package("y"), package("z")],
-            files: vec![FileRecord {
-                name: "f".into(),
-                sha256: "cd".repeat(32),
-            }],
+            files: vec![FileRecord { name: "f".into(), sha256: "cd".repeat(32) }],
         };
         a.merge(&b);
         assert_eq!(a.parts, ["a", "b"]);
-        assert_eq!(
-            a.packages
-                .iter()
-                .map(|p| p.name.as_str())
-                .collect::<Vec<_>>(),
-            ["x", "y", "z"]
-        );
+        assert_eq!(a.packages.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["x", "y", "z"]);
         let once = a.clone();
         a.merge(&b);
         assert_eq!(a, once);
@@ -128,16 +110,10 @@ mod tests {
         let m = Manifest {
             parts: vec!["kernel 6.12".into()],
             packages: vec![package("linux")],
-            files: vec![FileRecord {
-                name: "vmlinux".into(),
-                sha256: "0123456789abcdef0123".into(),
-            }],
+            files: vec![FileRecord { name: "vmlinux".into(), sha256: "0123456789abcdef0123".into() }],
         };
         let text = serde_json::to_string(&m).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&text).unwrap(), m);
-        assert_eq!(
-            m.to_string(),
-            "kernel 6.12\nvmlinux sha256 0123456789abcdef\n"
-        );
+        assert_eq!(m.to_string(), "kernel 6.12\nvmlinux sha256 0123456789abcdef\n");
     }
 }

@@ -44,12 +44,7 @@ impl fmt::Display for Report {
         for finding in &self.findings {
             writeln!(f, "{finding}")?;
         }
-        write!(
-            f,
-            "{}: {} finding(s)",
-            self.ran.join(", "),
-            self.findings.len()
-        )
+        write!(f, "{}: {} finding(s)", self.ran.join(", "), self.findings.len())
     }
 }
 
@@ -69,66 +64,39 @@ impl Store {
                 .into_iter()
                 .chain(sources.iter().map(|(n, c)| (n.as_str(), c.as_slice()))),
         );
-        let (dir, manifest) =
-            self.artefact(&format!("module/{series}-{}", &key[..16]), |lock, at| {
-                forget_old(self, "module", series);
-                let log = make(self, lock, &kernel, &sources, &["W=1", "modules"], Some(at))?;
-                store::write(&at.join("warnings"), findings(&log).join("\n").as_bytes())?;
-                let built = at.join(KO);
-                Ok(Manifest {
-                    parts: vec![format!("driver built for {}", kernel.release)],
-                    packages: Vec::new(),
-                    files: vec![FileRecord {
-                        name: KO.into(),
-                        sha256: store::sha256_file(&built)?,
-                    }],
-                })
-            })?;
+        let (dir, manifest) = self.artefact(&format!("module/{series}-{}", &key[..16]), |lock, at| {
+            forget_old(self, "module", series);
+            let log = make(self, lock, &kernel, &sources, &["W=1", "modules"], Some(at))?;
+            store::write(&at.join("warnings"), findings(&log).join("\n").as_bytes())?;
+            let built = at.join(KO);
+            Ok(Manifest {
+                parts: vec![format!("driver built for {}", kernel.release)],
+                packages: Vec::new(),
+                files: vec![FileRecord { name: KO.into(), sha256: store::sha256_file(&built)? }],
+            })
+        })?;
         let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
-        Ok(Module {
-            path: dir.join(KO),
-            manifest,
-            warnings: warnings.lines().map(str::to_owned).collect(),
-        })
+        Ok(Module { path: dir.join(KO), manifest, warnings: warnings.lines().map(str::to_owned).collect() })
     }
 
     /// Compiles with `W=1`, runs sparse and checkpatch over the driver's sources.
     pub fn check_module(&self, series: KernelSeries) -> Result<Report> {
         let kernel = self.kernel(series)?;
-        let (checks, checks_manifest) =
-            self.artefact("checks", |lock, at| fetch_checks(self, lock, at))?;
+        let (checks, checks_manifest) = self.artefact("checks", |lock, at| fetch_checks(self, lock, at))?;
         let sources = sources()?;
         let lock = self.lock()?;
         let mut report = Report::default();
-        let step = self.progress.step(
-            format!("Checking the driver against {}", kernel.release),
-            None,
-        );
-        let log = make(
-            self,
-            &lock,
-            &kernel,
-            &sources,
-            &["W=1", "C=2", "CHECK=/usr/bin/sparse", "modules"],
-            None,
-        )?;
+        let step = self.progress.step(format!("Checking the driver against {}", kernel.release), None);
+        let log = make(self, &lock, &kernel, &sources, &["W=1", "C=2", "CHECK=/usr/bin/sparse", "modules"], None)?;
         report.findings.extend(findings(&log));
-        let version = |m: &Manifest, name| {
-            m.package(name)
-                .map(|p| p.version.clone())
-                .unwrap_or_default()
-        };
+        let version = |m: &Manifest, name| m.package(name).map(|p| p.version.clone()).unwrap_or_default();
         report.ran.push(format!("gcc W=1 for {}", kernel.release));
-        report
-            .ran
-            .push(format!("sparse {}", version(&kernel.manifest, "sparse")));
+        report.ran.push(format!("sparse {}", version(&kernel.manifest, "sparse")));
 
         let root = checks.join("root");
         let place = Sources::lay(&root, &sources)?;
         let files = |ends: &[&str]| {
-            let wanted = sources
-                .keys()
-                .filter(|n| ends.iter().any(|e| n.ends_with(e)));
+            let wanted = sources.keys().filter(|n| ends.iter().any(|e| n.ends_with(e)));
             wanted.map(|n| format!("/{INSIDE}/{n}")).collect::<Vec<_>>()
         };
         let mut perl = |script: &[&str], files: Vec<String>, words: &[&str]| -> Result<()> {
@@ -137,45 +105,22 @@ impl Store {
             argv.extend(files.iter().map(String::as_str));
             let out = chroot::run(self, &root, &argv)?;
             let all = format!("{}{}", out.stdout, out.stderr);
-            let said: Vec<_> = all
-                .lines()
-                .filter(|l| words.iter().any(|w| l.contains(w)))
-                .collect();
+            let said: Vec<_> = all.lines().filter(|l| words.iter().any(|w| l.contains(w))).collect();
             if said.is_empty() && !out.status.success() {
                 let what = script[0].to_owned();
-                return Err(Error::Build {
-                    what,
-                    status: out.status.to_string(),
-                    log: out.tail(20),
-                });
+                return Err(Error::Build { what, status: out.status.to_string(), log: out.tail(20) });
             }
-            report
-                .findings
-                .extend(said.iter().map(|l| l.replace(&format!("/{INSIDE}/"), "")));
+            report.findings.extend(said.iter().map(|l| l.replace(&format!("/{INSIDE}/"), "")));
             Ok(())
         };
         perl(
-            &[
-                "/checkpatch/checkpatch.pl",
-                "--no-tree",
-                "--terse",
-                "--no-summary",
-                "--color=never",
-                "--file",
-            ],
+            &["/checkpatch/checkpatch.pl", "--no-tree", "--terse", "--no-summary", "--color=never", "--file"],
             files(&[".c", ".h"]),
             &["ERROR:", "WARNING:", "CHECK:"],
         )?;
-        perl(
-            &["/checkpatch/kernel-doc", "-none", "-Wall"],
-            files(&[".c", ".h"]),
-            &["warning:", "error:"],
-        )?;
+        perl(&["/checkpatch/kernel-doc", "-none", "-Wall"], files(&[".c", ".h"]), &["warning:", "error:"])?;
         drop(place);
-        let linux_source = checks_manifest
-            .packages
-            .iter()
-            .find(|p| p.name.starts_with("linux-source-"));
+        let linux_source = checks_manifest.packages.iter().find(|p| p.name.starts_with("linux-source-"));
         report.ran.push(format!(
             "checkpatch and kernel-doc of linux-source {}",
             linux_source.map_or("?", |p| p.version.as_str())
@@ -204,9 +149,7 @@ fn sources() -> Result<BTreeMap<String, Vec<u8>>> {
 
 fn collect(base: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
     // What a build by hand leaves behind must not count as a change.
-    const PRODUCTS: [&str; 9] = [
-        ".o", ".ko", ".mod", ".mod.c", ".cmd", ".symvers", ".order", ".d", "~",
-    ];
+    const PRODUCTS: [&str; 9] = [".o", ".ko", ".mod", ".mod.c", ".cmd", ".symvers", ".order", ".d", "~"];
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -217,16 +160,9 @@ fn collect(base: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> Re
         let name = entry.file_name().to_string_lossy().into_owned();
         if path.is_dir() {
             collect(base, &path, found)?;
-        } else if path.is_file()
-            && !name.starts_with('.')
-            && !PRODUCTS.iter().any(|p| name.ends_with(p))
-        {
+        } else if path.is_file() && !name.starts_with('.') && !PRODUCTS.iter().any(|p| name.ends_with(p)) {
             let content = fs::read(&path).map_err(Error::io("cannot read", &path))?;
-            let name = path
-                .strip_prefix(base)
-                .unwrap_or(&path)
-                .to_string_lossy()
-                .into_owned();
+            let name = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
             found.insert(name, content);
         }
     }
@@ -268,17 +204,10 @@ fn make(
     keep: Option<&Path>,
 ) -> Result<String> {
     let place = Sources::lay(&kernel.root, sources)?;
-    let step = keep.map(|_| {
-        store
-            .progress
-            .step(format!("Building the driver for {}", kernel.release), None)
-    });
+    let step = keep.map(|_| store.progress.step(format!("Building the driver for {}", kernel.release), None));
     let headers = format!("/usr/src/linux-headers-{}", kernel.release);
     let directory = format!("M=/{INSIDE}/module");
-    let jobs = format!(
-        "-j{}",
-        std::thread::available_parallelism().map_or(1, |n| n.get())
-    );
+    let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, |n| n.get()));
     let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs];
     // W=1 wants scripts/kernel-doc, which Debian's headers lack; check_module runs it by itself.
     argv.push("cmd_checkdoc=");
@@ -294,8 +223,7 @@ fn make(
     }
     if let Some(keep) = keep {
         let built = place.0.join("module").join(KO);
-        fs::copy(&built, keep.join(KO))
-            .map_err(Error::io("the build left no module to copy:", &built))?;
+        fs::copy(&built, keep.join(KO)).map_err(Error::io("the build left no module to copy:", &built))?;
     }
     if let Some(step) = step {
         step.done();
@@ -306,12 +234,8 @@ fn make(
 /// Complaints about our own files; the kernel's headers are not ours to mend.
 fn findings(log: &str) -> Vec<String> {
     log.lines()
-        .filter(|l| {
-            l.contains("warning:") || l.contains("error:") || l.starts_with("WARNING: modpost:")
-        })
-        .filter(|l| {
-            l.contains(INSIDE) || l.starts_with("WARNING: modpost:") || l.starts_with("../")
-        })
+        .filter(|l| l.contains("warning:") || l.contains("error:") || l.starts_with("WARNING: modpost:"))
+        .filter(|l| l.contains(INSIDE) || l.starts_with("WARNING: modpost:") || l.starts_with("../"))
         .map(|l| l.trim_start_matches(&format!("/{INSIDE}/")).to_owned())
         .collect()
 }
@@ -324,16 +248,9 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let best = apt
         .names("linux-source-")?
         .into_iter()
-        .filter(|n| {
-            n.trim_start_matches("linux-source-")
-                .split('.')
-                .all(|p| p.parse::<u32>().is_ok())
-        })
+        .filter(|n| n.trim_start_matches("linux-source-").split('.').all(|p| p.parse::<u32>().is_ok()))
         .max_by_key(|n| {
-            n.trim_start_matches("linux-source-")
-                .split('.')
-                .map(|p| p.parse().unwrap_or(0))
-                .collect::<Vec<u32>>()
+            n.trim_start_matches("linux-source-").split('.').map(|p| p.parse().unwrap_or(0)).collect::<Vec<u32>>()
         })
         .ok_or_else(|| Error::NoPackage {
             wanted: "linux-source-*".into(),
@@ -342,39 +259,23 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
         })?;
     let mut debs = apt.closure(&["perl", "bash", "coreutils", "dash", "tar", "xz-utils"])?;
     debs.extend(apt.single(&[&best])?);
-    let (source, tools): (Vec<_>, Vec<_>) = apt
-        .fetch("checkpatch and perl", &debs)?
-        .into_iter()
-        .partition(|d| d.record.name == best);
+    let (source, tools): (Vec<_>, Vec<_>) =
+        apt.fetch("checkpatch and perl", &debs)?.into_iter().partition(|d| d.record.name == best);
     let root = at.join("root");
     apt::unpack(store, "checkpatch and perl", &tools, &root)?;
     for dir in ["tmp", "proc", "dev", "build", "checkpatch"] {
         let dir = root.join(dir);
         fs::create_dir_all(&dir).map_err(Error::io("cannot create", &dir))?;
     }
-    let step = store
-        .progress
-        .step("Taking checkpatch out of the kernel source", None);
+    let step = store.progress.step("Taking checkpatch out of the kernel source", None);
     for deb in &source {
         apt::unpack_one(&deb.path, &root.join("tmp"), &["--exclude=./usr/share/*"])?;
     }
     let tarball = format!("/tmp/usr/src/{best}.tar.xz");
-    let files = [
-        "checkpatch.pl",
-        "spelling.txt",
-        "const_structs.checkpatch",
-        "kernel-doc",
-    ]
-    .map(|f| format!("{best}/scripts/{f}"));
-    let mut argv = vec![
-        "/usr/bin/tar",
-        "-xJf",
-        &tarball,
-        "-C",
-        "/checkpatch",
-        "--strip-components=2",
-        "--no-same-owner",
-    ];
+    let files = ["checkpatch.pl", "spelling.txt", "const_structs.checkpatch", "kernel-doc"]
+        .map(|f| format!("{best}/scripts/{f}"));
+    let mut argv =
+        vec!["/usr/bin/tar", "-xJf", &tarball, "-C", "/checkpatch", "--strip-components=2", "--no-same-owner"];
     argv.extend(files.iter().map(String::as_str));
     let out = chroot::run(store, &root, &argv)?;
     if !out.status.success() {
@@ -404,12 +305,7 @@ pub(crate) fn forget_old(store: &Store, kind: &str, series: KernelSeries) {
             .metadata()
             .and_then(|m| m.modified())
             .is_ok_and(|t| t.elapsed().is_ok_and(|age| age.as_secs() > 24 * 3600));
-        if old
-            && entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with(&format!("{series}-"))
-        {
+        if old && entry.file_name().to_string_lossy().starts_with(&format!("{series}-")) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -438,23 +334,11 @@ WARNING: modpost: missing MODULE_DESCRIPTION() in /build/guest-driver/module/tel
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path();
         fs::create_dir_all(base.join("module/sub")).unwrap();
-        for name in [
-            "main.c",
-            "sub/a.h",
-            "Kbuild",
-            "main.o",
-            "x.ko",
-            "x.mod.c",
-            ".x.o.cmd",
-            "Module.symvers",
-        ] {
+        for name in ["main.c", "sub/a.h", "Kbuild", "main.o", "x.ko", "x.mod.c", ".x.o.cmd", "Module.symvers"] {
             fs::write(base.join("module").join(name), name).unwrap();
         }
         let mut found = BTreeMap::new();
         collect(base, &base.join("module"), &mut found).unwrap();
-        assert_eq!(
-            found.keys().collect::<Vec<_>>(),
-            ["module/Kbuild", "module/main.c", "module/sub/a.h"]
-        );
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["module/Kbuild", "module/main.c", "module/sub/a.h"]);
     }
 }

@@ -33,10 +33,7 @@ impl Progress {
         let plain = !fancy && self != Progress::Silent;
         let bar = fancy.then(|| {
             let (bar, template) = match bytes {
-                Some(n) => (
-                    ProgressBar::new(n),
-                    "{spinner} {msg} [{bar:30}] {bytes}/{total_bytes} {elapsed}",
-                ),
+                Some(n) => (ProgressBar::new(n), "{spinner} {msg} [{bar:30}] {bytes}/{total_bytes} {elapsed}"),
                 None => (ProgressBar::new_spinner(), "{spinner} {msg} {elapsed}"),
             };
             if let Ok(style) = ProgressStyle::with_template(template) {
@@ -49,12 +46,7 @@ impl Progress {
         if plain {
             eprintln!("{text} ...");
         }
-        Step {
-            text,
-            begun: Instant::now(),
-            bar,
-            plain,
-        }
+        Step { text, begun: Instant::now(), bar, plain }
     }
 }
 

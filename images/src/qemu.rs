@@ -23,25 +23,16 @@ pub struct Version {
 }
 
 /// The first QEMU whose vfio-user client works: 10.1.0 had it with a regression.
-pub const MIN_VERSION: Version = Version {
-    major: 10,
-    minor: 1,
-    micro: 1,
-};
+pub const MIN_VERSION: Version = Version { major: 10, minor: 1, micro: 1 };
 
 impl Version {
     /// The first `A.B` or `A.B.C` in a text such as `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1)` or in a Debian version.
     pub fn parse(text: &str) -> Option<Version> {
-        text.split(|c: char| !c.is_ascii_digit() && c != '.')
-            .find_map(|word| {
-                let mut parts = word.trim_matches('.').split('.').map(str::parse::<u32>);
-                let (major, minor) = (parts.next()?.ok()?, parts.next()?.ok()?);
-                Some(Version {
-                    major,
-                    minor,
-                    micro: parts.next().and_then(|p| p.ok()).unwrap_or(0),
-                })
-            })
+        text.split(|c: char| !c.is_ascii_digit() && c != '.').find_map(|word| {
+            let mut parts = word.trim_matches('.').split('.').map(str::parse::<u32>);
+            let (major, minor) = (parts.next()?.ok()?, parts.next()?.ok()?);
+            Some(Version { major, minor, micro: parts.next().and_then(|p| p.ok()).unwrap_or(0) })
+        })
     }
 }
 
@@ -115,18 +106,8 @@ impl Store {
 
 fn plain(program: PathBuf, version: Version, origin: Origin) -> Qemu {
     let part = format!("QEMU {version} ({})", program.display());
-    let manifest = Manifest {
-        parts: vec![part],
-        ..Manifest::default()
-    };
-    Qemu {
-        version,
-        origin,
-        manifest,
-        program,
-        args: Vec::new(),
-        env: Vec::new(),
-    }
+    let manifest = Manifest { parts: vec![part], ..Manifest::default() };
+    Qemu { version, origin, manifest, program, args: Vec::new(), env: Vec::new() }
 }
 
 /// Asks a QEMU for its version and its devices.
@@ -149,10 +130,7 @@ fn check(store: &Store, program: &Path) -> Result<Version> {
     }
     let devices = ask(&["-device", "help"])?.stdout;
     if !devices.contains("\"vfio-user-pci\"") {
-        return Err(unfit(
-            version.to_string(),
-            " and lacks the device vfio-user-pci",
-        ));
+        return Err(unfit(version.to_string(), " and lacks the device vfio-user-pci"));
     }
     Ok(version)
 }
@@ -167,9 +145,7 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
             looked.push(format!("{name} (none)"));
             continue;
         };
-        let upstream = debian
-            .split_once(':')
-            .map_or(debian.as_str(), |(_epoch, v)| v);
+        let upstream = debian.split_once(':').map_or(debian.as_str(), |(_epoch, v)| v);
         match Version::parse(upstream) {
             Some(version) if version >= MIN_VERSION => {}
             _ => {
@@ -187,11 +163,7 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
         };
         // It must start here and know the device before it is kept.
         let trial = from_prefix(at, manifest.clone())?;
-        let out = exec::run(
-            trial.command().args(["-device", "help"]),
-            &store.cancel,
-            || (),
-        )?;
+        let out = exec::run(trial.command().args(["-device", "help"]), &store.cancel, || ())?;
         if !out.stdout.contains("\"vfio-user-pci\"") {
             return Err(Error::Build {
                 what: format!("the first start of Debian's QEMU {debian}"),
@@ -212,10 +184,7 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
 fn from_prefix(prefix: &Path, manifest: Manifest) -> Result<Qemu> {
     let loader = prefix.join("usr/lib64/ld-linux-x86-64.so.2");
     let qemu = prefix.join("usr/bin").join(NAME);
-    for (what, path) in [
-        ("the dynamic loader of Debian's QEMU", &loader),
-        ("Debian's QEMU", &qemu),
-    ] {
+    for (what, path) in [("the dynamic loader of Debian's QEMU", &loader), ("Debian's QEMU", &qemu)] {
         if !path.exists() {
             return Err(Error::Missing {
                 what,
@@ -224,31 +193,18 @@ fn from_prefix(prefix: &Path, manifest: Manifest) -> Result<Qemu> {
             });
         }
     }
-    let debian = manifest
-        .package("qemu-system-x86")
-        .map(|p| p.version.clone())
-        .unwrap_or_default();
-    let version = Version::parse(
-        debian
-            .split_once(':')
-            .map_or(debian.as_str(), |(_epoch, v)| v),
-    )
-    .unwrap_or(MIN_VERSION);
-    let libraries = [
-        "usr/lib/x86_64-linux-gnu",
-        "usr/lib/x86_64-linux-gnu/pulseaudio",
-        "usr/lib",
-    ]
-    .map(|dir| prefix.join(dir).into_os_string())
-    .join(OsString::from(":").as_os_str());
+    let debian = manifest.package("qemu-system-x86").map(|p| p.version.clone()).unwrap_or_default();
+    let version =
+        Version::parse(debian.split_once(':').map_or(debian.as_str(), |(_epoch, v)| v)).unwrap_or(MIN_VERSION);
+    let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio", "usr/lib"]
+        .map(|dir| prefix.join(dir).into_os_string())
+        .join(OsString::from(":").as_os_str());
     let mut args: Vec<OsString> = vec!["--library-path".into(), libraries, qemu.into_os_string()];
     for dir in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
         args.push("-L".into());
         args.push(prefix.join(dir).into_os_string());
     }
-    let modules = prefix
-        .join("usr/lib/x86_64-linux-gnu/qemu")
-        .into_os_string();
+    let modules = prefix.join("usr/lib/x86_64-linux-gnu/qemu").into_os_string();
     Ok(Qemu {
         version,
         origin: Origin::Debian(prefix.to_path_buf()),
@@ -268,15 +224,10 @@ mod tests {
     #[test]
     fn versions_are_read_and_ordered() {
         let v = |t| Version::parse(t).unwrap();
-        assert_eq!(
-            v("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)").to_string(),
-            "7.2.22"
-        );
+        assert_eq!(v("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)").to_string(), "7.2.22");
         assert_eq!(v("11.1.3+ds-1~bpo13+1").to_string(), "11.1.3");
         assert_eq!(v("10.2").micro, 0);
-        assert!(
-            v("10.1.0") < MIN_VERSION && v("10.1.1") >= MIN_VERSION && v("11.0.0") > MIN_VERSION
-        );
+        assert!(v("10.1.0") < MIN_VERSION && v("10.1.1") >= MIN_VERSION && v("11.0.0") > MIN_VERSION);
         assert!(v("9.2.50") < MIN_VERSION);
         assert_eq!(Version::parse("no number here"), None);
     }
@@ -310,10 +261,7 @@ mod tests {
             panic!("the script stays busy");
         };
         for (version, found) in [
-            (
-                "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)",
-                "7.2.22",
-            ),
+            ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)", "7.2.22"),
             ("QEMU emulator version 10.1.0", "10.1.0"),
             ("something else 99.0", "unknown"),
         ] {
@@ -323,20 +271,10 @@ mod tests {
                 assert!(e.contains(part), "{part} is not in: {e}");
             }
         }
-        let e = ask("QEMU emulator version 11.1.3", "vfio-pci")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            e.contains("11.1.3 and lacks the device vfio-user-pci"),
-            "{e}"
-        );
-        assert_eq!(
-            ask("QEMU emulator version 10.1.1", "vfio-user-pci").unwrap(),
-            MIN_VERSION
-        );
-        let e = check(&store, Path::new("/nonexistent/qemu"))
-            .unwrap_err()
-            .to_string();
+        let e = ask("QEMU emulator version 11.1.3", "vfio-pci").unwrap_err().to_string();
+        assert!(e.contains("11.1.3 and lacks the device vfio-user-pci"), "{e}");
+        assert_eq!(ask("QEMU emulator version 10.1.1", "vfio-user-pci").unwrap(), MIN_VERSION);
+        let e = check(&store, Path::new("/nonexistent/qemu")).unwrap_err().to_string();
         assert!(e.contains("/nonexistent/qemu"), "{e}");
     }
 }

@@ -48,25 +48,9 @@ pub fn parse_deb822(text: &str) -> Vec<Source> {
 }
 
 fn deb822_source(stanza: &[(String, String)]) -> Option<Source> {
-    let get = |key: &str| {
-        stanza
-            .iter()
-            .find(|(k, _)| k == key)
-            .map(|(_, v)| v.as_str())
-    };
-    let words = |key: &str| {
-        get(key)
-            .unwrap_or("")
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    let off = get("enabled").is_some_and(|v| {
-        matches!(
-            v.to_ascii_lowercase().as_str(),
-            "no" | "false" | "0" | "off"
-        )
-    });
+    let get = |key: &str| stanza.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
+    let words = |key: &str| get(key).unwrap_or("").split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let off = get("enabled").is_some_and(|v| matches!(v.to_ascii_lowercase().as_str(), "no" | "false" | "0" | "off"));
     if off || !words("types").iter().any(|t| t == "deb") {
         return None;
     }
@@ -75,11 +59,7 @@ fn deb822_source(stanza: &[(String, String)]) -> Option<Source> {
         suites: words("suites"),
         components: words("components"),
         signed_by: get("signed-by").map(str::to_owned),
-        checks: stanza
-            .iter()
-            .filter(|(k, _)| KEPT.contains(&k.as_str()))
-            .cloned()
-            .collect(),
+        checks: stanza.iter().filter(|(k, _)| KEPT.contains(&k.as_str())).cloned().collect(),
     })
 }
 
@@ -90,10 +70,7 @@ pub fn parse_one_line(text: &str) -> Vec<Source> {
 
 fn one_line_source(line: &str) -> Option<Source> {
     let line = line.split('#').next().unwrap_or("").trim();
-    let mut rest = line
-        .strip_prefix("deb")?
-        .strip_prefix([' ', '\t'])?
-        .trim_start();
+    let mut rest = line.strip_prefix("deb")?.strip_prefix([' ', '\t'])?.trim_start();
     let mut source = Source::default();
     if let Some(inner) = rest.strip_prefix('[') {
         let (options, tail) = inner.split_once(']')?;
@@ -132,12 +109,7 @@ impl Release {
     /// A release by name: a stable code name, `NAME-backports`, or `testing`.
     pub fn named(name: &str) -> Release {
         if name == "testing" {
-            return Release {
-                name: name.into(),
-                suites: vec![name.into()],
-                security: None,
-                target: None,
-            };
+            return Release { name: name.into(), suites: vec![name.into()], security: None, target: None };
         }
         let (code, target) = match name.strip_suffix("-backports") {
             Some(code) => (code, Some(name.to_owned())),
@@ -145,18 +117,15 @@ impl Release {
         };
         let mut suites = vec![code.to_owned()];
         suites.extend(target.clone());
-        Release {
-            name: name.into(),
-            suites,
-            security: Some(format!("{code}-security")),
-            target,
-        }
+        Release { name: name.into(), suites, security: Some(format!("{code}-security")), target }
     }
 }
 
 /// What the host says about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Host {
+    /// `ID` of os-release.
+    pub id: String,
     /// `VERSION_CODENAME` of os-release.
     pub codename: String,
     /// Every enabled binary source.
@@ -173,8 +142,7 @@ const STABLE: [&str; 2] = ["bookworm", "trixie"];
 impl Host {
     /// Reads os-release, the sources in `etc` (normally `/etc/apt`) and looks for the Debian keyring.
     pub fn read(os_release: &Path, etc: &Path) -> Result<Host> {
-        let os =
-            std::fs::read_to_string(os_release).map_err(Error::io("cannot read", os_release))?;
+        let os = std::fs::read_to_string(os_release).map_err(Error::io("cannot read", os_release))?;
         let value = |key: &str| {
             os.lines()
                 .find_map(|l| l.strip_prefix(key)?.strip_prefix('='))
@@ -198,14 +166,13 @@ impl Host {
                 _ => {}
             }
         }
-        let keyring = [
-            "/usr/share/keyrings/debian-archive-keyring.pgp",
-            "/usr/share/keyrings/debian-archive-keyring.gpg",
-        ]
-        .map(PathBuf::from)
-        .into_iter()
-        .find(|p| p.exists());
+        let keyring =
+            ["/usr/share/keyrings/debian-archive-keyring.pgp", "/usr/share/keyrings/debian-archive-keyring.gpg"]
+                .map(PathBuf::from)
+                .into_iter()
+                .find(|p| p.exists());
         Ok(Host {
+            id: value("ID"),
             codename: value("VERSION_CODENAME"),
             sources,
             keyring,
@@ -215,11 +182,7 @@ impl Host {
 
     /// The release whose packages the host itself runs.
     pub fn release(&self) -> Release {
-        let name = STABLE
-            .iter()
-            .find(|s| **s == self.codename)
-            .copied()
-            .unwrap_or("testing");
+        let name = STABLE.iter().find(|s| **s == self.codename).copied().unwrap_or("testing");
         Release::named(name)
     }
 }
@@ -253,18 +216,9 @@ pub fn derive(host: &Host, release: &Release) -> Result<Derived> {
 }
 
 fn stanza(text: &mut String, host: &Host, from: &Source, suites: &[String]) -> String {
-    let keyring = host
-        .keyring
-        .as_ref()
-        .map(|k| k.display().to_string())
-        .or_else(|| from.signed_by.clone())
-        .unwrap_or_default();
-    let _ = writeln!(
-        text,
-        "Types: deb\nURIs: {}\nSuites: {}\nComponents: main",
-        from.uris.join(" "),
-        suites.join(" ")
-    );
+    let keyring =
+        host.keyring.as_ref().map(|k| k.display().to_string()).or_else(|| from.signed_by.clone()).unwrap_or_default();
+    let _ = writeln!(text, "Types: deb\nURIs: {}\nSuites: {}\nComponents: main", from.uris.join(" "), suites.join(" "));
     if !keyring.is_empty() {
         let _ = writeln!(text, "Signed-By: {keyring}");
     }
@@ -279,51 +233,29 @@ fn stanza(text: &mut String, host: &Host, from: &Source, suites: &[String]) -> S
 /// releases, so a source signed by a key of somebody else does not count, and one that looks like Debian's wins.
 fn best(host: &Host, security: bool) -> Option<&Source> {
     const ALIASES: [&str; 5] = ["stable", "oldstable", "testing", "unstable", "sid"];
-    let base = |suite: &str| suite == host.codename || ALIASES.contains(&suite);
-    let is_security = |s: &str| {
-        s.strip_suffix("-security")
-            .or_else(|| s.strip_suffix("/updates"))
-            .is_some_and(&base)
+    // On another distribution its own code name and "stable" are not Debian's.
+    let debian = host.id == "debian";
+    let base = |suite: &str| {
+        STABLE.contains(&suite) || suite == "forky" || (debian && (suite == host.codename || ALIASES.contains(&suite)))
     };
+    let is_security = |s: &str| s.strip_suffix("-security").or_else(|| s.strip_suffix("/updates")).is_some_and(&base);
     let mut best: Option<(u32, &Source)> = None;
     for source in &host.sources {
-        let wanted = source
-            .suites
-            .iter()
-            .any(|s| if security { is_security(s) } else { base(s) });
-        let ours = source
-            .signed_by
-            .as_deref()
-            .is_none_or(|s| s.contains("debian-archive"));
-        if !wanted
-            || !ours
-            || !source.components.iter().any(|c| c == "main")
-            || source.uris.is_empty()
-        {
+        let wanted = source.suites.iter().any(|s| if security { is_security(s) } else { base(s) });
+        let ours = source.signed_by.as_deref().is_none_or(|s| s.contains("debian-archive"));
+        if !wanted || !ours || !source.components.iter().any(|c| c == "main") || source.uris.is_empty() {
             continue;
         }
         let mut score = 0;
         // Debian's own archive has an "-updates" suite at the same address.
-        let updates = |s: &Source| {
-            s.suites
-                .iter()
-                .any(|s| s.strip_suffix("-updates").is_some_and(&base))
-        };
-        if updates(source)
-            || host
-                .sources
-                .iter()
-                .any(|o| updates(o) && o.uris == source.uris)
-        {
+        let updates = |s: &Source| s.suites.iter().any(|s| s.strip_suffix("-updates").is_some_and(&base));
+        if updates(source) || host.sources.iter().any(|o| updates(o) && o.uris == source.uris) {
             score += 4;
         }
         if source.signed_by.is_some() {
             score += 2;
         }
-        if source.uris.iter().any(|u| {
-            u.trim_end_matches('/')
-                .ends_with(if security { "security" } else { "debian" })
-        }) {
+        if source.uris.iter().any(|u| u.trim_end_matches('/').ends_with(if security { "security" } else { "debian" })) {
             score += 1;
         }
         if best.is_none_or(|(s, _)| score > s) {

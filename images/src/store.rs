@@ -26,21 +26,11 @@ impl Store {
     pub fn open(dir: Option<PathBuf>, progress: Progress) -> Result<Store> {
         let root = match dir {
             Some(dir) => dir,
-            None => default_place(|name| {
-                std::env::var_os(name)
-                    .filter(|v| !v.is_empty())
-                    .map(PathBuf::from)
-            })?,
+            None => default_place(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))?,
         };
         fs::create_dir_all(&root).map_err(Error::io("cannot create the cache directory", &root))?;
-        let root = root
-            .canonicalize()
-            .map_err(Error::io("cannot use the cache directory", &root))?;
-        Ok(Store {
-            root,
-            progress,
-            cancel: Arc::default(),
-        })
+        let root = root.canonicalize().map_err(Error::io("cannot use the cache directory", &root))?;
+        Ok(Store { root, progress, cancel: Arc::default() })
     }
 
     /// The cache directory.
@@ -82,9 +72,7 @@ impl Store {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let step = self
-                    .progress
-                    .step("Waiting for another process that fills the cache", None);
+                let step = self.progress.step("Waiting for another process that fills the cache", None);
                 loop {
                     if self.cancel.load(std::sync::atomic::Ordering::Relaxed) {
                         return Err(Error::Interrupted);
@@ -118,10 +106,7 @@ impl Store {
             .prefix(TEMPORARY)
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
             .tempdir_in(&self.root)
-            .map_err(Error::io(
-                "cannot create a temporary directory in",
-                &self.root,
-            ))
+            .map_err(Error::io("cannot create a temporary directory in", &self.root))
     }
 
     /// Hands out the directory `name` with its manifest, or has `make` fill it first. It is seen whole or not at all.
@@ -141,8 +126,7 @@ impl Store {
         }
         let temporary = self.temporary(&lock)?;
         let manifest = make(&lock, temporary.path())?;
-        let text = serde_json::to_string_pretty(&manifest)
-            .map_err(|e| Error::Unsupported(e.to_string()))?;
+        let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::Unsupported(e.to_string()))?;
         write(&temporary.path().join(MANIFEST), text.as_bytes())?;
         if let Some(above) = place.parent() {
             fs::create_dir_all(above).map_err(Error::io("cannot create", above))?;
@@ -189,10 +173,8 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
         .tempfile_in(dir)
         .map_err(Error::io("cannot create a file in", dir))?;
-    file.write_all(content)
-        .map_err(Error::io("cannot write", path))?;
-    file.persist(path)
-        .map_err(|e| Error::io("cannot write", path)(e.error))?;
+    file.write_all(content).map_err(Error::io("cannot write", path))?;
+    file.persist(path).map_err(|e| Error::io("cannot write", path)(e.error))?;
     Ok(())
 }
 
@@ -232,32 +214,16 @@ mod tests {
     #[test]
     fn cache_place_follows_the_environment() {
         let env = |set: &'static [(&'static str, &'static str)]| {
-            move |name: &str| {
-                set.iter()
-                    .find(|(k, _)| *k == name)
-                    .map(|(_, v)| PathBuf::from(v))
-            }
+            move |name: &str| set.iter().find(|(k, _)| *k == name).map(|(_, v)| PathBuf::from(v))
         };
-        let all = env(&[
-            ("TELEGRAPHOS_CACHE", "/a"),
-            ("XDG_CACHE_HOME", "/b"),
-            ("HOME", "/c"),
-        ]);
+        let all = env(&[("TELEGRAPHOS_CACHE", "/a"), ("XDG_CACHE_HOME", "/b"), ("HOME", "/c")]);
         assert_eq!(default_place(all).unwrap(), Path::new("/a"));
         assert_eq!(
             default_place(env(&[("XDG_CACHE_HOME", "/b"), ("HOME", "/c")])).unwrap(),
             Path::new("/b/telegraphos")
         );
-        assert_eq!(
-            default_place(env(&[("HOME", "/c")])).unwrap(),
-            Path::new("/c/.cache/telegraphos")
-        );
-        assert!(
-            default_place(env(&[]))
-                .unwrap_err()
-                .to_string()
-                .contains("TELEGRAPHOS_CACHE")
-        );
+        assert_eq!(default_place(env(&[("HOME", "/c")])).unwrap(), Path::new("/c/.cache/telegraphos"));
+        assert!(default_place(env(&[])).unwrap_err().to_string().contains("TELEGRAPHOS_CACHE"));
     }
 
     #[test]
@@ -269,17 +235,10 @@ mod tests {
             Err(Error::Interrupted)
         });
         assert!(matches!(failed, Err(Error::Interrupted)));
-        let left: Vec<_> = fs::read_dir(dir.path())
-            .unwrap()
-            .flatten()
-            .map(|e| e.file_name())
-            .collect();
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().map(|e| e.file_name()).collect();
         assert_eq!(left, ["lock"]);
 
-        let wanted = Manifest {
-            parts: vec!["it".into()],
-            ..Manifest::default()
-        };
+        let wanted = Manifest { parts: vec!["it".into()], ..Manifest::default() };
         let (place, manifest) = store
             .artefact("x/y", |_, at| {
                 fs::write(at.join("whole"), "whole").unwrap();
@@ -319,9 +278,7 @@ mod tests {
         fs::create_dir(dir.path().join("tmp-dead")).unwrap();
         fs::write(dir.path().join("tmp-dead/part"), "x").unwrap();
         fs::create_dir(dir.path().join("half")).unwrap();
-        store
-            .artefact("half", |_, _| Ok(Manifest::default()))
-            .unwrap();
+        store.artefact("half", |_, _| Ok(Manifest::default())).unwrap();
         assert!(!dir.path().join("tmp-dead").exists());
         assert!(dir.path().join("half/manifest.json").exists());
     }

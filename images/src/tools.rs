@@ -16,25 +16,17 @@ pub(crate) fn source_root() -> Result<PathBuf> {
         Some(dir) => PathBuf::from(dir),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join(".."),
     };
-    root.canonicalize()
-        .ok()
-        .filter(|r| r.join("guest-driver").is_dir())
-        .ok_or_else(|| Error::Missing {
-            what: "the project's sources (a directory with guest-driver in it)",
-            path: root,
-            remedy: "set TELEGRAPHOS_SOURCE to a checkout of the project".into(),
-        })
+    root.canonicalize().ok().filter(|r| r.join("guest-driver").is_dir()).ok_or_else(|| Error::Missing {
+        what: "the project's sources (a directory with guest-driver in it)",
+        path: root,
+        remedy: "set TELEGRAPHOS_SOURCE to a checkout of the project".into(),
+    })
 }
 
 /// Whether an environment variable of an outer cargo would change what the nested one builds.
 fn leaks(name: &str) -> bool {
     const KEPT: [&str; 3] = ["CARGO_HOME", "CARGO_BUILD_JOBS", "CARGO_TERM_COLOR"];
-    const KEPT_PREFIXES: [&str; 4] = [
-        "CARGO_NET_",
-        "CARGO_HTTP_",
-        "CARGO_REGISTRY_",
-        "CARGO_REGISTRIES_",
-    ];
+    const KEPT_PREFIXES: [&str; 4] = ["CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTRY_", "CARGO_REGISTRIES_"];
     if KEPT.contains(&name) || KEPT_PREFIXES.iter().any(|p| name.starts_with(p)) {
         return false;
     }
@@ -71,23 +63,20 @@ impl Store {
                 command.env_remove(&name);
             }
         }
-        command
-            .current_dir(&root)
-            .env("RUSTFLAGS", "-C target-feature=+crt-static")
-            .args([
-                "build",
-                "--release",
-                "--locked",
-                "--bins",
-                "--target",
-                TARGET,
-                "--message-format=json-render-diagnostics",
-                "--config",
-                "profile.release.strip=true",
-                "--config",
-                "profile.release.debug=false",
-                "--target-dir",
-            ]);
+        command.current_dir(&root).env("RUSTFLAGS", "-C target-feature=+crt-static").args([
+            "build",
+            "--release",
+            "--locked",
+            "--bins",
+            "--target",
+            TARGET,
+            "--message-format=json-render-diagnostics",
+            "--config",
+            "profile.release.strip=true",
+            "--config",
+            "profile.release.debug=false",
+            "--target-dir",
+        ]);
         command.arg(&target);
         for package in PACKAGES {
             command.args(["--package", package]);
@@ -150,14 +139,9 @@ mod tests {
         ] {
             assert!(leaks(name), "{name}");
         }
-        for name in [
-            "CARGO_HOME",
-            "CARGO_NET_OFFLINE",
-            "CARGO_REGISTRIES_X_INDEX",
-            "PATH",
-            "RUSTUP_HOME",
-            "RUSTUP_TOOLCHAIN",
-        ] {
+        for name in
+            ["CARGO_HOME", "CARGO_NET_OFFLINE", "CARGO_REGISTRIES_X_INDEX", "PATH", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"]
+        {
             assert!(!leaks(name), "{name}");
         }
     }
@@ -165,14 +149,8 @@ mod tests {
     #[test]
     fn executables_are_found_in_cargos_messages() {
         let line = r#"{"reason":"compiler-artifact","executable":"/t/release/tg-agent","target":{"name":"tg-agent"}}"#;
-        assert_eq!(
-            executable(line),
-            Some(("tg-agent".into(), "/t/release/tg-agent".into()))
-        );
-        assert_eq!(
-            executable(r#"{"reason":"compiler-artifact","executable":null}"#),
-            None
-        );
+        assert_eq!(executable(line), Some(("tg-agent".into(), "/t/release/tg-agent".into())));
+        assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
         assert_eq!(executable("warning: x"), None);
     }
 }

@@ -25,16 +25,9 @@ impl Store {
             let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
             let release = host.release();
             let apt = Apt::open(self, lock, &host, &release)?;
-            let debs = apt.fetch(
-                "busybox and lspci",
-                &apt.closure(&["busybox-static", "pciutils", "pci.ids"])?,
-            )?;
+            let debs = apt.fetch("busybox and lspci", &apt.closure(&["busybox-static", "pciutils", "pci.ids"])?)?;
             apt::unpack(self, "busybox and lspci", &debs, &at.join("root"))?;
-            let version = |name| {
-                debs.iter()
-                    .find(|d| d.record.name == name)
-                    .map_or("?", |d| d.record.version.as_str())
-            };
+            let version = |name| debs.iter().find(|d| d.record.name == name).map_or("?", |d| d.record.version.as_str());
             Ok(Manifest {
                 parts: vec![format!(
                     "busybox {}, pciutils {} (Debian {})",
@@ -46,10 +39,7 @@ impl Store {
                 files: Vec::new(),
             })
         })?;
-        Ok(Userland {
-            root: dir.join("root"),
-            manifest,
-        })
+        Ok(Userland { root: dir.join("root"), manifest })
     }
 }
 
@@ -63,48 +53,30 @@ impl Userland {
     }
 
     fn find(&self, what: &'static str, at: &[&str]) -> Result<PathBuf> {
-        at.iter()
-            .map(|p| self.root.join(p))
-            .find(|p| p.is_file())
-            .ok_or_else(|| Error::Missing {
-                what,
-                path: self.root.join(at[0]),
-                remedy: "remove the directory userland from the cache and try again".into(),
-            })
+        at.iter().map(|p| self.root.join(p)).find(|p| p.is_file()).ok_or_else(|| Error::Missing {
+            what,
+            path: self.root.join(at[0]),
+            remedy: "remove the directory userland from the cache and try again".into(),
+        })
     }
 
     /// Names of busybox's applets, which it says itself.
     pub(crate) fn applets(&self, store: &Store) -> Result<Vec<String>> {
-        let out = exec::run(
-            Command::new(self.busybox()?).arg("--list"),
-            &store.cancel,
-            || (),
-        )?;
+        let out = exec::run(Command::new(self.busybox()?).arg("--list"), &store.cancel, || ())?;
         Ok(out.stdout.lines().map(str::to_owned).collect())
     }
 
     /// The loader and the shared libraries a program needs: (path in the guest, file here).
-    pub(crate) fn libraries(
-        &self,
-        store: &Store,
-        program: &Path,
-    ) -> Result<Vec<(String, PathBuf)>> {
+    pub(crate) fn libraries(&self, store: &Store, program: &Path) -> Result<Vec<(String, PathBuf)>> {
         const LOADER: &str = "usr/lib64/ld-linux-x86-64.so.2";
         let loader = self.root.join(LOADER);
         let directory = self.root.join("usr/lib/x86_64-linux-gnu");
         let mut command = Command::new(&loader);
-        command
-            .arg("--library-path")
-            .arg(&directory)
-            .arg("--list")
-            .arg(program);
+        command.arg("--library-path").arg(&directory).arg("--list").arg(program);
         let out = exec::run(&mut command, &store.cancel, || ())?;
         let mut all = vec![(LOADER.to_owned(), loader)];
         for line in out.stdout.lines() {
-            let Some(path) = line
-                .split_once(" => ")
-                .and_then(|(_, r)| r.split_whitespace().next())
-            else {
+            let Some(path) = line.split_once(" => ").and_then(|(_, r)| r.split_whitespace().next()) else {
                 continue;
             };
             let path = PathBuf::from(path);

@@ -12,9 +12,7 @@ pub enum VmlinuxError {
     #[error("no x86 Linux boot header (2.08 or newer) in it; expected a Debian amd64 kernel")]
     NoHeader,
     /// The header points outside the file.
-    #[error(
-        "its header says the payload is at {offset}..{end}, the file ends at {len}; fetch the kernel again"
-    )]
+    #[error("its header says the payload is at {offset}..{end}, the file ends at {len}; fetch the kernel again")]
     Truncated {
         /// First byte of the payload.
         offset: u64,
@@ -40,17 +38,9 @@ const MAX_VMLINUX: u64 = 1 << 30;
 /// The ELF kernel inside a `bzImage`. The boot protocol's header says where the payload lies (fields `setup_sects`,
 /// `payload_offset`, `payload_length`), so nothing is searched for.
 pub fn extract(image: &[u8]) -> Result<Vec<u8>, VmlinuxError> {
-    let u32_at = |at: usize| {
-        image
-            .get(at..at + 4)
-            .and_then(|b| b.try_into().ok())
-            .map(u32::from_le_bytes)
-            .map(u64::from)
-    };
-    let version = image
-        .get(0x206..0x208)
-        .and_then(|b| b.try_into().ok())
-        .map(u16::from_le_bytes);
+    let u32_at =
+        |at: usize| image.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes).map(u64::from);
+    let version = image.get(0x206..0x208).and_then(|b| b.try_into().ok()).map(u16::from_le_bytes);
     if image.get(0x202..0x206) != Some(b"HdrS") || version.is_none_or(|v| v < 0x0208) {
         return Err(VmlinuxError::NoHeader);
     }
@@ -64,18 +54,16 @@ pub fn extract(image: &[u8]) -> Result<Vec<u8>, VmlinuxError> {
     };
     let offset = (setup + 1) * 512 + offset;
     let end = offset + length;
-    let payload = image
-        .get(offset as usize..end as usize)
-        .ok_or(VmlinuxError::Truncated {
-            offset,
-            end,
-            len: image.len() as u64,
-        })?;
+    let payload = image.get(offset as usize..end as usize).ok_or(VmlinuxError::Truncated {
+        offset,
+        end,
+        len: image.len() as u64,
+    })?;
     let elf = match payload {
         [0x1f, 0x8b, ..] => read_all(flate2::read::GzDecoder::new(payload))?,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            let decoder = ruzstd::decoding::StreamingDecoder::new(payload)
-                .map_err(|e| VmlinuxError::Corrupt(e.to_string()))?;
+            let decoder =
+                ruzstd::decoding::StreamingDecoder::new(payload).map_err(|e| VmlinuxError::Corrupt(e.to_string()))?;
             read_all(decoder)?
         }
         [0x02, 0x21, 0x4c, 0x18, rest @ ..] => lz4_legacy(rest)?,
@@ -87,19 +75,12 @@ pub fn extract(image: &[u8]) -> Result<Vec<u8>, VmlinuxError> {
             return Err(VmlinuxError::UnknownCompression(magic));
         }
     };
-    if elf.starts_with(b"\x7fELF") {
-        Ok(elf)
-    } else {
-        Err(VmlinuxError::NotElf)
-    }
+    if elf.starts_with(b"\x7fELF") { Ok(elf) } else { Err(VmlinuxError::NotElf) }
 }
 
 fn read_all(reader: impl Read) -> Result<Vec<u8>, VmlinuxError> {
     let mut out = Vec::new();
-    reader
-        .take(MAX_VMLINUX)
-        .read_to_end(&mut out)
-        .map_err(|e| VmlinuxError::Corrupt(e.to_string()))?;
+    reader.take(MAX_VMLINUX).read_to_end(&mut out).map_err(|e| VmlinuxError::Corrupt(e.to_string()))?;
     Ok(out)
 }
 
@@ -113,19 +94,13 @@ fn lz4_legacy(mut rest: &[u8]) -> Result<Vec<u8>, VmlinuxError> {
             break;
         }
         let length = u32::from_le_bytes(*length) as usize;
-        let block = tail.get(..length).ok_or_else(|| {
-            VmlinuxError::Corrupt(format!(
-                "a block of {length} bytes, {} are left",
-                tail.len()
-            ))
-        })?;
-        let unpacked = lz4_flex::block::decompress(block, BLOCK)
-            .map_err(|e| VmlinuxError::Corrupt(e.to_string()))?;
+        let block = tail
+            .get(..length)
+            .ok_or_else(|| VmlinuxError::Corrupt(format!("a block of {length} bytes, {} are left", tail.len())))?;
+        let unpacked = lz4_flex::block::decompress(block, BLOCK).map_err(|e| VmlinuxError::Corrupt(e.to_string()))?;
         out.extend_from_slice(&unpacked);
         if out.len() as u64 > MAX_VMLINUX {
-            return Err(VmlinuxError::Corrupt(format!(
-                "more than {MAX_VMLINUX} bytes"
-            )));
+            return Err(VmlinuxError::Corrupt(format!("more than {MAX_VMLINUX} bytes")));
         }
         rest = &tail[length..];
     }
@@ -183,10 +158,7 @@ mod tests {
         assert!(extract(&image(&gz.finish().unwrap())).unwrap() == kernel);
         assert!(extract(&image(&lz4(&kernel))).unwrap() == kernel);
         let small = elf(70_000);
-        let mut z = ruzstd::encoding::compress_to_vec(
-            &small[..],
-            ruzstd::encoding::CompressionLevel::Fastest,
-        );
+        let mut z = ruzstd::encoding::compress_to_vec(&small[..], ruzstd::encoding::CompressionLevel::Fastest);
         z.extend_from_slice(&(small.len() as u32).to_le_bytes());
         assert!(extract(&image(&z)).unwrap() == small);
     }
@@ -194,23 +166,14 @@ mod tests {
     #[test]
     fn bad_images_are_named() {
         assert_eq!(extract(b"short"), Err(VmlinuxError::NoHeader));
-        assert_eq!(
-            extract(&image(b"BZh9....")),
-            Err(VmlinuxError::UnknownCompression(*b"BZh9"))
-        );
+        assert_eq!(extract(&image(b"BZh9....")), Err(VmlinuxError::UnknownCompression(*b"BZh9")));
         let mut cut = image(&lz4(&elf(1000)));
         cut.truncate(3 * 512 + 100);
         assert!(matches!(extract(&cut), Err(VmlinuxError::Truncated { .. })));
-        assert_eq!(
-            extract(&image(&lz4(&[b'x'; 500]))),
-            Err(VmlinuxError::NotElf)
-        );
+        assert_eq!(extract(&image(&lz4(&[b'x'; 500]))), Err(VmlinuxError::NotElf));
         let mut long_block = lz4(&elf(1000));
         long_block[4] = 0xff;
-        assert!(matches!(
-            extract(&image(&long_block)),
-            Err(VmlinuxError::Corrupt(_))
-        ));
+        assert!(matches!(extract(&image(&long_block)), Err(VmlinuxError::Corrupt(_))));
     }
 
     proptest::proptest! {
