@@ -1,0 +1,454 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note OR MIT OR Apache-2.0 */
+/*
+ * Telegraphos HIB: registers, admin commands, events, and the user interface.
+ *
+ * Generated from the wire crate; do not edit. Renew with
+ *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
+ */
+#ifndef _UAPI_TELEGRAPHOS_H
+#define _UAPI_TELEGRAPHOS_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* PCI identity */
+/* PCI vendor id. */
+#define TG_PCI_VENDOR_ID 0x7e1e
+/* PCI device id of the NIC (the HIB itself). */
+#define TG_PCI_DEVICE_ID_NIC 0x1
+/* PCI device id of the memory device (direct aperture). */
+#define TG_PCI_DEVICE_ID_MEMORY 0x2
+/* Subsystem vendor id. */
+#define TG_PCI_SUBSYSTEM_VENDOR_ID 0x7e1e
+/* Subsystem id. */
+#define TG_PCI_SUBSYSTEM_ID 0x1
+/* Revision of the register interface. */
+#define TG_PCI_REVISION 0x1
+/* Class code: network controller, other. */
+#define TG_PCI_CLASS 0x28000
+
+/* BAR0 registers: byte offsets; the access width is in the comment */
+/* 64 bit, read: "TELEGRAF" in ASCII, little-endian. */
+#define TG_REG_MAGIC 0x000
+/* 32 bit, read: Version of the register interface. */
+#define TG_REG_VERSION 0x008
+/* 32 bit, read: Capability bits (CAP_*). */
+#define TG_REG_CAPABILITIES 0x00c
+/* 32 bit, read: This node's id. */
+#define TG_REG_NODE 0x010
+/* 32 bit, read: log2 of the number of nodes in the window. */
+#define TG_REG_NODE_BITS 0x014
+/* 32 bit, read: log2 of the window bytes per node. */
+#define TG_REG_OFFSET_BITS 0x018
+/* 32 bit, read: log2 of the import, export and context unit in bytes. */
+#define TG_REG_UNIT_SHIFT 0x01c
+/* 32 bit, read: Number of contexts in BAR2. */
+#define TG_REG_CONTEXTS 0x020
+/* 32 bit, read: Number of imports. */
+#define TG_REG_IMPORTS 0x024
+/* 32 bit, read: Number of export pages (grants), each of one unit. */
+#define TG_REG_EXPORT_PAGES 0x028
+/* 32 bit, read: Number of admin command slots. */
+#define TG_REG_ADMIN_SLOTS 0x02c
+/* 32 bit, read: This HIB's incarnation: bumped by reset and by every join of the fabric. */
+#define TG_REG_INCARNATION 0x030
+/* 32 bit, read: Status bits (STATUS_*). */
+#define TG_REG_STATUS 0x034
+/* 32 bit, read, write: Control bits (CONTROL_*). */
+#define TG_REG_CONTROL 0x038
+/* 64 bit, read: First error not tied to an import: status code in bits 15:0, BAR in 19:16, access size in 27:20. */
+#define TG_REG_ERROR 0x040
+/* 64 bit, read: BAR offset of that error. */
+#define TG_REG_ERROR_ADDRESS 0x048
+/* 64 bit, read: Number of such errors since reset. */
+#define TG_REG_ERROR_COUNT 0x050
+/* 32 bit, write: Any write clears ERROR and ERROR_ADDRESS. */
+#define TG_REG_ERROR_ACK 0x058
+/* 64 bit, read, write: DMA address of the event queue, 16-byte aligned. */
+#define TG_REG_EVENT_BASE 0x060
+/* 32 bit, read, write: Entries of the event queue: a power of two from 4 to 65536; 0 disables it. */
+#define TG_REG_EVENT_SIZE 0x068
+/* 32 bit, read, write: Number of events the driver has consumed so far (running count, modulo 2^32). */
+#define TG_REG_EVENT_CONSUMER 0x06c
+/* 64 bit, read, write: DMA address of the admin slots (256 bytes each), 256-byte aligned. */
+#define TG_REG_ADMIN_BASE 0x070
+/* 32 bit, write: Writing n executes the command in admin slot n. */
+#define TG_REG_ADMIN_DOORBELL 0x078
+/* 64 bit, read: Remote stores accepted from this node's processors since reset. */
+#define TG_REG_COUNT_STORES 0x100
+/* 64 bit, read: Remote loads accepted since reset. */
+#define TG_REG_COUNT_LOADS 0x108
+/* 64 bit, read: Requests served for other nodes since reset. */
+#define TG_REG_COUNT_SERVED 0x110
+/* 64 bit, read: Requests of other nodes refused since reset. */
+#define TG_REG_COUNT_REFUSED 0x118
+/* 64 bit, read: Stores dropped since reset (each is reported on its import or in ERROR). */
+#define TG_REG_COUNT_DROPPED 0x120
+/* 64 bit, read: Times an import became congested since reset. */
+#define TG_REG_COUNT_CONGESTED 0x128
+/* 64 bit, read: Events posted since reset. */
+#define TG_REG_COUNT_EVENTS 0x130
+
+/* BAR0 constants */
+/* Value of the MAGIC register. */
+#define TG_MAGIC 0x46415247454c4554ULL
+/* Value of the VERSION register. */
+#define TG_VERSION 0x1
+/* Size of BAR0 in bytes. */
+#define TG_BAR0_SIZE 0x4000
+/* Offset of the MSI-X table in BAR0, where MSI-X is configured. */
+#define TG_MSIX_TABLE 0x2000
+/* Offset of the MSI-X pending bits in BAR0. */
+#define TG_MSIX_PBA 0x3000
+/* CAPABILITIES: the board uses MSI-X instead of MSI. */
+#define TG_CAP_MSIX 0x1
+/* STATUS: the link to the fabric is up. */
+#define TG_STATUS_LINK_UP 0x1
+/* STATUS: some import is congested. */
+#define TG_STATUS_CONGESTED 0x2
+/* STATUS: ERROR holds an error. */
+#define TG_STATUS_ERROR 0x4
+/* CONTROL: interrupts are enabled. */
+#define TG_CONTROL_IRQ_ENABLE 0x1
+
+/* Units */
+/* log2 of the import and export unit */
+#define TG_UNIT_SHIFT 0x10
+
+/* Status codes */
+/* Done. */
+#define TG_OK 0x0
+/* The window address has no import behind it. */
+#define TG_ERR_UNMAPPED 0x1
+/* The import or grant does not carry the right that the access needs. */
+#define TG_ERR_RIGHTS 0x2
+/* The grant was revoked or renewed: the packet carries an old generation. */
+#define TG_ERR_STALE 0x3
+/* The page is not granted to this node. */
+#define TG_ERR_NOT_GRANTED 0x4
+/* The access runs past the end of the segment. */
+#define TG_ERR_BOUNDS 0x5
+/* The node is not in the cluster at present. */
+#define TG_ERR_NODE_DOWN 0x6
+/* This node's link to the fabric is down. */
+#define TG_ERR_LINK_DOWN 0x7
+/* No answer within the configured limit. */
+#define TG_ERR_TIMEOUT 0x8
+/* The import was cut: its reserve of waiting stores was full, or an earlier store was lost. */
+#define TG_ERR_CUT 0x9
+/* The access is not a naturally aligned 1, 2, 4 or 8 bytes. */
+#define TG_ERR_BAD_SIZE 0xa
+/* The node id is outside the cluster. */
+#define TG_ERR_BAD_NODE 0xb
+/* The guest memory is private (no file descriptor): start QEMU with memory-backend-memfd,share=on. */
+#define TG_ERR_PRIVATE_MEMORY 0xc
+/* The guest address is not mapped for DMA, or is read-only. */
+#define TG_ERR_MEMORY_FAULT 0xd
+/* No segment of that name is exported by that node. */
+#define TG_ERR_NO_SEGMENT 0xe
+/* The segment's mode or secret does not admit the caller. */
+#define TG_ERR_DENIED 0xf
+/* The index is in use, or operations are still in flight. */
+#define TG_ERR_BUSY 0x10
+/* An argument is out of range or not understood. */
+#define TG_ERR_INVALID 0x11
+/* A table of the board is full. */
+#define TG_ERR_NO_SPACE 0x12
+/* The device was reset while the operation was outstanding. */
+#define TG_ERR_RESET 0x13
+/* The aperture does not support this access. */
+#define TG_ERR_APERTURE 0x14
+/* The name is already exported on this node. */
+#define TG_ERR_NAME_TAKEN 0x15
+
+/* Rights */
+/* Loads. */
+#define TG_RIGHT_READ 0x1
+/* Stores. */
+#define TG_RIGHT_WRITE 0x2
+/* Atomics. */
+#define TG_RIGHT_ATOMIC 0x4
+/* Remote enqueue. */
+#define TG_RIGHT_ENQUEUE 0x8
+/* Block copies. */
+#define TG_RIGHT_DMA 0x10
+
+/* Admin commands */
+/* Open `context` with the status page at DMA address `address` (4 KiB, zeroed by the driver). */
+#define TG_ADMIN_CONTEXT_OPEN 0x1
+/* Close `context`; TG_ERR_BUSY while one of its imports is open. */
+#define TG_ADMIN_CONTEXT_CLOSE 0x2
+/* Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`. `generation` 0 asks for a new generation, else it continues the one held by page `index` - 1. Completes with the generation. */
+#define TG_ADMIN_GRANT_SET 0x3
+/* Revoke `count` export pages from `index`. Completes when no access to them is in flight. */
+#define TG_ADMIN_GRANT_CLEAR 0x4
+/* Publish export pages `index`..`index` + `count` (`length` bytes, `generation`) under `name` with `rights_owner`, `rights_others`, `uid` and `secret`. */
+#define TG_ADMIN_SEGMENT_PUBLISH 0x5
+/* Withdraw `name`. Its grants stay until GRANT_CLEAR. */
+#define TG_ADMIN_SEGMENT_WITHDRAW 0x6
+/* Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation and rights. */
+#define TG_ADMIN_LOOKUP 0x7
+/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. */
+#define TG_ADMIN_IMPORT_SET 0x8
+/* Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding. */
+#define TG_ADMIN_IMPORT_CLEAR 0x9
+/* Acknowledge the latched error of `import` and lift its cut. */
+#define TG_ADMIN_IMPORT_ACK 0xa
+
+/* Admin slots */
+/* Number of slots */
+#define TG_ADMIN_SLOTS 0x40
+/* Bytes per slot */
+#define TG_ADMIN_BLOCK_SIZE 0x100
+/* Offset of the completion in a slot */
+#define TG_ADMIN_COMPLETION 0xc0
+
+/* An admin command; the fields an opcode does not name must be zero. */
+struct tg_admin_command {
+	/* TG_ADMIN_*. */
+	__u32 opcode;
+	/* Returned in the completion; never 0, and different from the slot's previous one. */
+	__u32 seq;
+	/* Node id. */
+	__u16 node;
+	/* Context number. */
+	__u16 context;
+	/* Import number. */
+	__u16 import;
+	/* TG_RIGHT_* bits. */
+	__u16 rights;
+	/* Rights offered to processes of the owner's uid. */
+	__u16 rights_owner;
+	/* Rights offered to other processes. */
+	__u16 rights_others;
+	/* User id: the exporter's, or the caller's in a lookup. */
+	__u32 uid;
+	/* First window slot or first export page. */
+	__u32 index;
+	/* Number of units. */
+	__u32 count;
+	/* First export page at the remote node. */
+	__u32 page;
+	/* Zero. */
+	__u32 reserved;
+	/* Grant generation. */
+	__u64 generation;
+	/* DMA address. */
+	__u64 address;
+	/* Bytes. */
+	__u64 length;
+	/* Nodes a grant admits, one bit each; all ones admits every node. */
+	__u64 nodes[4];
+	/* Segment secret; zeros for none. */
+	__u8 secret[16];
+	/* Segment name, NUL-padded. */
+	__u8 name[64];
+	/* Zero. */
+	__u8 reserved2[16];
+};
+_Static_assert(sizeof(struct tg_admin_command) == 192, "tg_admin_command");
+
+/* The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering. */
+struct tg_admin_completion {
+	/* The command's `seq`. */
+	__u32 seq;
+	/* TG_OK or TG_ERR_*. */
+	__u32 status;
+	/* First export page. */
+	__u32 index;
+	/* Number of units. */
+	__u32 count;
+	/* Grant generation. */
+	__u64 generation;
+	/* Bytes. */
+	__u64 length;
+	/* TG_RIGHT_* bits granted. */
+	__u32 rights;
+	/* Zero. */
+	__u32 reserved;
+	/* Zero. */
+	__u64 reserved2[3];
+};
+_Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
+
+/* Events */
+/* Admin slot `index` has completed. */
+#define TG_EVENT_ADMIN_DONE 0x1
+/* State of import `index` changed; value = TG_IMPORT_* bits, status code in bits 31:16. */
+#define TG_EVENT_IMPORT_STATE 0x2
+/* Node `index` came or went; value = its incarnation, 0 = down. */
+#define TG_EVENT_NODE_STATE 0x3
+/* The link to the fabric changed; value = 1 up, 0 down. */
+#define TG_EVENT_LINK_STATE 0x4
+/* ERROR holds a new error; value = the ERROR register. */
+#define TG_EVENT_ERROR 0x5
+
+/* IMPORT_STATE bits */
+/* Stores wait */
+#define TG_IMPORT_CONGESTED 0x1
+/* A store was lost */
+#define TG_IMPORT_CUT 0x2
+
+/* One event queue entry. */
+struct tg_event {
+	/* Depends on `kind`. */
+	__u64 value;
+	/* TG_EVENT_*. */
+	__u16 kind;
+	/* What it happened to. */
+	__u16 index;
+	/* Running count from 1. */
+	__u32 seq;
+};
+_Static_assert(sizeof(struct tg_event) == 16, "tg_event");
+
+/* Contexts */
+/* Number of contexts. */
+#define TG_CONTEXT_COUNT 0x100
+/* Offset of QUIET[0] in the context page; slot k is 8 * k further. */
+#define TG_CONTEXT_QUIET 0x0
+/* Quiet slots per context. */
+#define TG_CONTEXT_QUIET_COUNT 0x40
+/* Import number that means the whole context. */
+#define TG_CONTEXT_QUIET_ALL 0xffff
+/* Size of the status page in bytes. */
+#define TG_CONTEXT_STATUS_SIZE 0x1000
+
+/* The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process. */
+struct tg_status_page {
+	/* Last completed quiet of each slot: `status << 48 | cookie`. */
+	__u64 quiet[64];
+	/* Number of errors latched on imports of this context. */
+	__u64 errors;
+	/* Zero. */
+	__u64 reserved[447];
+};
+_Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
+
+/* User interface */
+/* Version of the user interface, in tg_info.abi. */
+#define TG_ABI_VERSION 0x1
+/* mmap kind: the context page (one page, write-only use; handle 0). */
+#define TG_MMAP_CONTEXT 0x1
+/* mmap kind: the status page (one page, read-only; handle 0). */
+#define TG_MMAP_STATUS 0x2
+/* mmap kind: an import's window. */
+#define TG_MMAP_IMPORT 0x3
+/* mmap kind: an export's local memory. */
+#define TG_MMAP_EXPORT 0x4
+/* Shift of the kind in an mmap offset. */
+#define TG_MMAP_KIND_SHIFT 0x30
+/* Shift of the handle in an mmap offset. */
+#define TG_MMAP_HANDLE_SHIFT 0x20
+/* tg_import_state.state: stores wait, processes block in page faults. */
+#define TG_STATE_CONGESTED 0x1
+/* tg_import_state.state: a store was lost; acknowledge to go on. */
+#define TG_STATE_CUT 0x2
+/* tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again. */
+#define TG_STATE_DEAD 0x4
+
+/* What the board and the driver are (TG_IOCTL_INFO). */
+struct tg_info {
+	/* ABI_VERSION. */
+	__u32 abi;
+	/* This node's id. */
+	__u32 node;
+	/* Number of nodes the window can address. */
+	__u32 nodes;
+	/* log2 of the import and export unit. */
+	__u32 unit_shift;
+	/* Window bytes per node. */
+	__u64 window_size;
+	/* The board's incarnation. */
+	__u32 incarnation;
+	/* 1 while the link to the fabric is up. */
+	__u32 link_up;
+	/* The context number of this file. */
+	__u32 context;
+	/* Zero. */
+	__u32 reserved[7];
+};
+_Static_assert(sizeof(struct tg_info) == 64, "tg_info");
+
+/* Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT). */
+struct tg_export {
+	/* Name, NUL-padded, 1 to 63 bytes. */
+	__u8 name[64];
+	/* Secret an importer must present; zeros for none. */
+	__u8 secret[16];
+	/* In: bytes, 1 to the window size per node. */
+	__u64 size;
+	/* Nodes admitted, one bit each; all ones admits every node. */
+	__u64 nodes[4];
+	/* TG_RIGHT_* for processes of the same uid. */
+	__u16 rights_owner;
+	/* TG_RIGHT_* for others. */
+	__u16 rights_others;
+	/* Out: handle. */
+	__u32 handle;
+	/* Out: mmap offset of the memory. */
+	__u64 offset;
+};
+_Static_assert(sizeof(struct tg_export) == 136, "tg_export");
+
+/* Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered. */
+struct tg_import {
+	/* Name, NUL-padded. */
+	__u8 name[64];
+	/* Secret. */
+	__u8 secret[16];
+	/* Node id. */
+	__u32 node;
+	/* TG_RIGHT_* wanted; all must be granted. */
+	__u16 rights;
+	/* Zero. */
+	__u16 reserved;
+	/* Out: bytes. */
+	__u64 size;
+	/* Out: handle, the import number. */
+	__u32 handle;
+	/* Out: on failure with EREMOTEIO, the TG_ERR_* status. */
+	__u32 status;
+	/* Out: mmap offset of the window. */
+	__u64 offset;
+};
+_Static_assert(sizeof(struct tg_import) == 112, "tg_import");
+
+/* A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK). */
+struct tg_handle {
+	/* The handle. */
+	__u32 handle;
+	/* Zero. */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct tg_handle) == 8, "tg_handle");
+
+/* State of an import (TG_IOCTL_STATE). */
+struct tg_import_state {
+	/* In: the import's handle. */
+	__u32 handle;
+	/* Out: TG_STATE_* bits. */
+	__u32 state;
+	/* Out: latched TG_ERR_* status, 0 if none. */
+	__u32 status;
+	/* Zero. */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct tg_import_state) == 16, "tg_import_state");
+
+/* What the board and the driver are. */
+#define TG_IOCTL_INFO _IOWR('T', 0, struct tg_info)
+/* Export memory under a name. */
+#define TG_IOCTL_EXPORT _IOWR('T', 1, struct tg_export)
+/* Withdraw an export; returns when nothing can reach it. */
+#define TG_IOCTL_UNEXPORT _IOWR('T', 2, struct tg_handle)
+/* Import a named segment. */
+#define TG_IOCTL_IMPORT _IOWR('T', 3, struct tg_import)
+/* Close an import; waits for its outstanding stores. */
+#define TG_IOCTL_UNIMPORT _IOWR('T', 4, struct tg_handle)
+/* State and latched error of an import. */
+#define TG_IOCTL_STATE _IOWR('T', 5, struct tg_import_state)
+/* Acknowledge an import's latched error and lift its cut. */
+#define TG_IOCTL_ACK _IOWR('T', 6, struct tg_handle)
+
+#endif /* _UAPI_TELEGRAPHOS_H */

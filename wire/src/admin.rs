@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Admin commands: how the driver fills the board's tables.
+//!
+//! The driver owns [`SLOTS`] blocks of [`BLOCK_SIZE`] bytes in guest memory (`ADMIN_BASE`). It fills the
+//! [`Command`] of a free slot, writes the slot's number to `ADMIN_DOORBELL`, and waits for the slot's
+//! [`Completion`]: the HIB writes the result words first and the word `{seq, status}` last, then posts
+//! `ADMIN_DONE(slot)`. Commands start in doorbell order; a command that must wait (a lookup at another node, the release
+//! of pages with operations in flight) completes later without holding up the others.
+
+use crate::Status;
+
+/// Number of admin slots.
+pub const SLOTS: usize = 64;
+/// Bytes of one slot: the command, then the completion at [`COMPLETION_OFFSET`].
+pub const BLOCK_SIZE: usize = 256;
+/// Offset of the completion within a slot.
+pub const COMPLETION_OFFSET: usize = 192;
+/// Longest segment name in bytes; names are NUL-padded to 64.
+pub const NAME_MAX: usize = 63;
+
+c_consts! {
+    /// Opcodes and limits for the C header.
+    pub ALL: u32, prefix "TG_ADMIN_" {
+        /// Open `context` with the status page at DMA address `address` (4 KiB, zeroed by the driver).
+        CONTEXT_OPEN = 1,
+        /// Close `context`; TG_ERR_BUSY while one of its imports is open.
+        CONTEXT_CLOSE = 2,
+        /// Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`. `generation` 0 asks for a new generation, else it continues the one held by page `index` - 1. Completes with the generation.
+        GRANT_SET = 3,
+        /// Revoke `count` export pages from `index`. Completes when no access to them is in flight.
+        GRANT_CLEAR = 4,
+        /// Publish export pages `index`..`index` + `count` (`length` bytes, `generation`) under `name` with `rights_owner`, `rights_others`, `uid` and `secret`.
+        SEGMENT_PUBLISH = 5,
+        /// Withdraw `name`. Its grants stay until GRANT_CLEAR.
+        SEGMENT_WITHDRAW = 6,
+        /// Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation and rights.
+        LOOKUP = 7,
+        /// Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`.
+        IMPORT_SET = 8,
+        /// Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding.
+        IMPORT_CLEAR = 9,
+        /// Acknowledge the latched error of `import` and lift its cut.
+        IMPORT_ACK = 10,
+    }
+}
+
+c_struct! {
+    /// An admin command; the fields an opcode does not name must be zero.
+    pub struct Command as "tg_admin_command" {
+        /// TG_ADMIN_*.
+        pub opcode: u32 = "__u32",
+        /// Returned in the completion; never 0, and different from the slot's previous one.
+        pub seq: u32 = "__u32",
+        /// Node id.
+        pub node: u16 = "__u16",
+        /// Context number.
+        pub context: u16 = "__u16",
+        /// Import number.
+        pub import: u16 = "__u16",
+        /// TG_RIGHT_* bits.
+        pub rights: u16 = "__u16",
+        /// Rights offered to processes of the owner's uid.
+        pub rights_owner: u16 = "__u16",
+        /// Rights offered to other processes.
+        pub rights_others: u16 = "__u16",
+        /// User id: the exporter's, or the caller's in a lookup.
+        pub uid: u32 = "__u32",
+        /// First window slot or first export page.
+        pub index: u32 = "__u32",
+        /// Number of units.
+        pub count: u32 = "__u32",
+        /// First export page at the remote node.
+        pub page: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+        /// Grant generation.
+        pub generation: u64 = "__u64",
+        /// DMA address.
+        pub address: u64 = "__u64",
+        /// Bytes.
+        pub length: u64 = "__u64",
+        /// Nodes a grant admits, one bit each; all ones admits every node.
+        pub nodes: [u64; 4] = "__u64[4]",
+        /// Segment secret; zeros for none.
+        pub secret: [u8; 16] = "__u8[16]",
+        /// Segment name, NUL-padded.
+        pub name: [u8; 64] = "__u8[64]",
+        /// Zero.
+        pub reserved2: [u8; 16] = "__u8[16]",
+    }
+}
+
+c_struct! {
+    /// The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering.
+    pub struct Completion as "tg_admin_completion" {
+        /// The command's `seq`.
+        pub seq: u32 = "__u32",
+        /// TG_OK or TG_ERR_*.
+        pub status: u32 = "__u32",
+        /// First export page.
+        pub index: u32 = "__u32",
+        /// Number of units.
+        pub count: u32 = "__u32",
+        /// Grant generation.
+        pub generation: u64 = "__u64",
+        /// Bytes.
+        pub length: u64 = "__u64",
+        /// TG_RIGHT_* bits granted.
+        pub rights: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+        /// Zero.
+        pub reserved2: [u64; 3] = "__u64[3]",
+    }
+}
+
+const _: () = assert!(size_of::<Command>() == COMPLETION_OFFSET);
+const _: () = assert!(COMPLETION_OFFSET + size_of::<Completion>() == BLOCK_SIZE);
+
+impl Completion {
+    /// A completion that carries only a status.
+    pub fn of(seq: u32, status: Status) -> Completion {
+        Completion { seq, status: status as u32, ..Completion::default() }
+    }
+}

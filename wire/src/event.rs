@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The event queue in guest memory: a ring of 16-byte entries and one interrupt vector.
+//!
+//! Entry n (running count from 0) lives at index n mod size. The HIB writes `value` first, then the word
+//! `{kind, index, seq}` with `seq` = n + 1 (release); an entry is new exactly if its `seq` is the one the driver expects.
+//! The HIB posts only while fewer than `size` entries are unconsumed (`EVENT_CONSUMER`); a cause that finds the
+//! queue full stays as a pending bit and is posted, with the value of that later time, when space appears: nothing is
+//! lost. An interrupt is raised when an entry is posted into an empty queue, and again when the driver writes
+//! `EVENT_CONSUMER` while entries are left.
+
+c_consts! {
+    /// Event kinds for the C header.
+    pub ALL: u16, prefix "TG_EVENT_" {
+        /// Admin slot `index` has completed.
+        ADMIN_DONE = 1,
+        /// State of import `index` changed; value = TG_IMPORT_* bits, status code in bits 31:16.
+        IMPORT_STATE = 2,
+        /// Node `index` came or went; value = its incarnation, 0 = down.
+        NODE_STATE = 3,
+        /// The link to the fabric changed; value = 1 up, 0 down.
+        LINK_STATE = 4,
+        /// ERROR holds a new error; value = the ERROR register.
+        ERROR = 5,
+    }
+}
+
+/// IMPORT_STATE: stores of this import wait; the driver must stop its processes.
+pub const IMPORT_CONGESTED: u64 = 1;
+/// IMPORT_STATE: a store of this import was lost; later ones are dropped until IMPORT_ACK.
+pub const IMPORT_CUT: u64 = 2;
+
+c_struct! {
+    /// One event queue entry.
+    pub struct Entry as "tg_event" {
+        /// Depends on `kind`.
+        pub value: u64 = "__u64",
+        /// TG_EVENT_*.
+        pub kind: u16 = "__u16",
+        /// What it happened to.
+        pub index: u16 = "__u16",
+        /// Running count from 1.
+        pub seq: u32 = "__u32",
+    }
+}

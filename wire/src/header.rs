@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Generates the C header of the guest driver from the tables of this crate.
+//!
+//! `cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h` renews the committed copy.
+
+use crate::{CStruct, admin, context, event, ids, packet::Rights, regs, uapi};
+use core::fmt::{self, Write};
+
+fn table(out: &mut dyn Write, title: &str, rows: &[(&str, u64, &str)]) -> fmt::Result {
+    writeln!(out, "\n/* {title} */")?;
+    for (name, value, doc) in rows {
+        let suffix = if *value > u64::from(u32::MAX) { "ULL" } else { "" };
+        writeln!(out, "/* {} */\n#define {name} 0x{value:x}{suffix}", doc.trim())?;
+    }
+    Ok(())
+}
+
+fn comment(out: &mut dyn Write, indent: &str, doc: &[&str]) -> fmt::Result {
+    match doc {
+        [] => Ok(()),
+        [one] => writeln!(out, "{indent}/* {} */", one.trim()),
+        many => {
+            writeln!(out, "{indent}/*")?;
+            for line in many {
+                writeln!(out, "{indent} * {}", line.trim())?;
+            }
+            writeln!(out, "{indent} */")
+        }
+    }
+}
+
+fn structure(out: &mut dyn Write, s: &CStruct) -> fmt::Result {
+    writeln!(out)?;
+    comment(out, "", s.doc)?;
+    writeln!(out, "struct {} {{", s.name)?;
+    for f in s.fields {
+        comment(out, "\t", f.doc)?;
+        let (ty, dim) = match f.ctype.find('[') {
+            Some(at) => f.ctype.split_at(at),
+            None => (f.ctype, ""),
+        };
+        writeln!(out, "\t{ty} {}{dim};", f.name)?;
+    }
+    writeln!(out, "}};")?;
+    writeln!(out, "_Static_assert(sizeof(struct {}) == {}, \"{}\");", s.name, s.size, s.name)
+}
+
+/// Writes the whole header.
+pub fn generate(out: &mut dyn Write) -> fmt::Result {
+    writeln!(
+        out,
+        "/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note OR MIT OR Apache-2.0 */
+/*
+ * Telegraphos HIB: registers, admin commands, events, and the user interface.
+ *
+ * Generated from the wire crate; do not edit. Renew with
+ *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
+ */
+#ifndef _UAPI_TELEGRAPHOS_H
+#define _UAPI_TELEGRAPHOS_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>"
+    )?;
+    table(out, "PCI identity", ids::ALL)?;
+    writeln!(out, "\n/* BAR0 registers: byte offsets; the access width is in the comment */")?;
+    for r in regs::Register::ALL {
+        let access = match r.access() {
+            regs::Access::ReadOnly => "read",
+            regs::Access::ReadWrite => "read, write",
+            regs::Access::WriteOnly => "write",
+        };
+        writeln!(
+            out,
+            "/* {} bit, {access}: {} */\n#define TG_REG_{} 0x{:03x}",
+            u32::from(r.size()) * 8,
+            r.doc().trim(),
+            r.c_name(),
+            r.offset()
+        )?;
+    }
+    table(out, "BAR0 constants", regs::CONSTANTS)?;
+    table(out, "Units", &[("TG_UNIT_SHIFT", u64::from(crate::UNIT_SHIFT), "log2 of the import and export unit")])?;
+    table(out, "Status codes", crate::Status::ALL)?;
+    table(out, "Rights", Rights::NAMES)?;
+    table(out, "Admin commands", admin::ALL)?;
+    table(
+        out,
+        "Admin slots",
+        &[
+            ("TG_ADMIN_SLOTS", admin::SLOTS as u64, "Number of slots"),
+            ("TG_ADMIN_BLOCK_SIZE", admin::BLOCK_SIZE as u64, "Bytes per slot"),
+            ("TG_ADMIN_COMPLETION", admin::COMPLETION_OFFSET as u64, "Offset of the completion in a slot"),
+        ],
+    )?;
+    structure(out, &admin::Command::C)?;
+    structure(out, &admin::Completion::C)?;
+    table(out, "Events", event::ALL)?;
+    table(
+        out,
+        "IMPORT_STATE bits",
+        &[
+            ("TG_IMPORT_CONGESTED", event::IMPORT_CONGESTED, "Stores wait"),
+            ("TG_IMPORT_CUT", event::IMPORT_CUT, "A store was lost"),
+        ],
+    )?;
+    structure(out, &event::Entry::C)?;
+    table(out, "Contexts", context::ALL)?;
+    structure(out, &context::StatusPage::C)?;
+    table(out, "User interface", uapi::ALL)?;
+    for s in [&uapi::Info::C, &uapi::Export::C, &uapi::Import::C, &uapi::Handle::C, &uapi::ImportState::C] {
+        structure(out, s)?;
+    }
+    writeln!(out)?;
+    for (name, number, s, doc) in uapi::IOCTLS {
+        writeln!(
+            out,
+            "/* {doc} */\n#define {name} _IOWR('{}', {number}, struct {})",
+            char::from(uapi::IOCTL_TYPE),
+            s.name
+        )?;
+    }
+    writeln!(out, "\n#endif /* _UAPI_TELEGRAPHOS_H */")
+}

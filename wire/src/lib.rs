@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The hardware interface of Telegraphos, written down once.
+//!
+//! Everything two parts of the system must agree on is defined here and nowhere else (DESIGN contract 6):
+//!
+//! ```text
+//!   guest program      | uapi     ioctls and mmap offsets of /dev/telegraphosN
+//!   guest driver       | regs     BAR0 registers          ids     PCI identity
+//!      |               | admin    command blocks          event   event queue entries
+//!      |  MMIO, DMA    | context  BAR2 pages and the status page in guest memory
+//!   HIB (device)       | window   BAR4 addresses          queue   notification-queue buffers
+//!      |  link         | packet   what HIBs say to each other
+//!   fabric             | link     what a HIB and its switch port say to each other
+//! ```
+//!
+//! The C header of the guest driver is generated from these tables ([`header`]); a test fails when the
+//! committed header is stale. All integers are little-endian. Bytes from a guest or the wire are parsed
+//! once, by a checked `decode`; after that accessors cannot panic.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod cstruct;
+
+pub mod admin;
+pub mod context;
+pub mod error;
+pub mod event;
+pub mod header;
+pub mod ids;
+pub mod link;
+pub mod packet;
+pub mod queue;
+pub mod regs;
+pub mod uapi;
+pub mod window;
+
+pub use cstruct::{CField, CStruct};
+pub use error::Status;
+pub use packet::{Body, Class, Packet, RemoteAddr, Rights};
+pub use window::{Aperture, WindowAddress, WindowLayout};
+
+/// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
+pub const PROTOCOL_VERSION: u8 = 1;
+
+/// log2 of the import and export unit in bytes (64 KiB): one import slot, one grant, one context page stride.
+pub const UNIT_SHIFT: u32 = 16;
+
+/// The import and export unit in bytes.
+pub const UNIT: u64 = 1 << UNIT_SHIFT;
+
+/// A node's number in the cluster, from 0.
+pub type NodeId = u16;

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a HIB and its switch port say to each other over one reliable, ordered byte stream.
+//!
+//! A frame is an 8-byte head (`u32` total length, kind, [`PROTOCOL_VERSION`], zero) and a body. The HIB opens with
+//! [`Frame::Hello`]; the fabric answers [`Frame::Welcome`] and a [`Frame::NodeUp`] for each present node (the joiner
+//! included), or [`Frame::Refuse`] and closes. After that either side may send a packet of a class only while it holds a
+//! credit of that class; the receiver returns credits with [`Frame::Credit`] as it makes room. Replies travel
+//! without credits: every requester has room reserved for the answers it asked for, so they always sink.
+
+use crate::packet::{self, Packet, PacketError};
+use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
+
+/// Bytes of the frame head.
+pub const HEAD_LEN: usize = 8;
+/// Bytes of the longest frame.
+pub const MAX_LEN: usize = HEAD_LEN + packet::MAX_LEN;
+/// Credits a side offers per class unless configured otherwise, in packets.
+pub const DEFAULT_CREDITS: u32 = 256;
+
+/// What a refused joiner got wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Refusal {
+    /// The node id is taken; `expected` is 0.
+    NodeTaken = 1,
+    /// The node id is not below the fabric's number of nodes (`expected`).
+    NodeRange = 2,
+    /// Protocol versions differ.
+    Version = 3,
+    /// `node_bits` differ.
+    NodeBits = 4,
+    /// `offset_bits` differ.
+    OffsetBits = 5,
+    /// The first frame was not a Hello.
+    Handshake = 6,
+    /// The port misbehaved (bad frame, packets without credit, forged source).
+    Protocol = 7,
+}
+
+impl Refusal {
+    fn from_u16(value: u16) -> Refusal {
+        match value {
+            1 => Refusal::NodeTaken,
+            2 => Refusal::NodeRange,
+            3 => Refusal::Version,
+            4 => Refusal::NodeBits,
+            5 => Refusal::OffsetBits,
+            6 => Refusal::Handshake,
+            _ => Refusal::Protocol,
+        }
+    }
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Frame {
+    /// HIB -> fabric, first: who I am.
+    Hello {
+        /// Protocol version spoken (also where the head's version could not be understood).
+        version: u8,
+        /// Node id claimed.
+        node: NodeId,
+        /// Window parameters; all nodes must agree.
+        window: WindowLayout,
+        /// Packets of each class the HIB can take.
+        credits: [u32; 4],
+    },
+    /// Fabric -> HIB: joined.
+    Welcome {
+        /// Base incarnation of this join: greater than every earlier one of this node; low 12 bits zero.
+        incarnation: u32,
+        /// Number of nodes the fabric serves.
+        nodes: u32,
+        /// Packets of each class the switch port can take.
+        credits: [u32; 4],
+    },
+    /// Fabric -> HIB: not joined, or thrown out; the stream closes.
+    Refuse {
+        /// What was wrong.
+        reason: Refusal,
+        /// The value offered.
+        offered: u64,
+        /// The value expected.
+        expected: u64,
+    },
+    /// A packet, either way.
+    Packet(Packet),
+    /// Room for `count` more packets of `class`, either way.
+    Credit {
+        /// The class.
+        class: Class,
+        /// Packets.
+        count: u32,
+    },
+    /// Fabric -> HIB: `node` is in the cluster with `incarnation`. A change of incarnation means that it was reset.
+    NodeUp {
+        /// The node.
+        node: NodeId,
+        /// Its incarnation.
+        incarnation: u32,
+    },
+    /// Fabric -> HIB: `node` has gone.
+    NodeDown {
+        /// The node.
+        node: NodeId,
+    },
+    /// HIB -> fabric: I was reset; told to all nodes as [`Frame::NodeUp`], behind everything I sent before.
+    Reset {
+        /// The new incarnation: greater than the last.
+        incarnation: u32,
+    },
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// The length field is outside its kind's bounds.
+    Length(u32),
+    /// Another protocol version.
+    Version(u8),
+    /// Unknown kind, or a field out of range.
+    Kind(u8),
+    /// The packet inside is malformed.
+    Packet(PacketError),
+}
+
+impl core::fmt::Display for FrameError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            FrameError::Length(n) => {
+                write!(f, "frame of {n} bytes: expected its kind's length, {HEAD_LEN} to {MAX_LEN}")
+            }
+            FrameError::Version(v) => write!(f, "frame version {v}: expected {PROTOCOL_VERSION}"),
+            FrameError::Kind(k) => write!(f, "frame kind {k} is unknown or malformed"),
+            FrameError::Packet(e) => write!(f, "{e}"),
+        }
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const REFUSE: u8 = 3;
+const PACKET: u8 = 4;
+const CREDIT: u8 = 5;
+const NODE_UP: u8 = 6;
+const NODE_DOWN: u8 = 7;
+const RESET: u8 = 8;
+
+fn u16_at(b: &[u8], at: usize) -> u16 {
+    b.get(at..at + 2).map_or(0, |s| u16::from_le_bytes([s[0], s[1]]))
+}
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from(u16_at(b, at)) | u32::from(u16_at(b, at + 2)) << 16
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(b, at)) | u64::from(u32_at(b, at + 4)) << 32
+}
+
+fn credits_at(b: &[u8], at: usize) -> [u32; 4] {
+    [u32_at(b, at), u32_at(b, at + 4), u32_at(b, at + 8), u32_at(b, at + 12)]
+}
+
+impl Frame {
+    /// Writes the frame into `out` and returns its length.
+    pub fn encode(&self, out: &mut [u8; MAX_LEN]) -> usize {
+        let mut len = HEAD_LEN;
+        let mut put = |bytes: &[u8]| {
+            out[len..len + bytes.len()].copy_from_slice(bytes);
+            len += bytes.len();
+        };
+        let put_credits = |put: &mut dyn FnMut(&[u8]), credits: &[u32; 4]| {
+            for c in credits {
+                put(&c.to_le_bytes());
+            }
+        };
+        let kind = match self {
+            Frame::Hello { version, node, window, credits } => {
+                put(&[*version, window.node_bits, window.offset_bits, 0]);
+                put(&node.to_le_bytes());
+                put(&[0, 0]);
+                put_credits(&mut put, credits);
+                HELLO
+            }
+            Frame::Welcome { incarnation, nodes, credits } => {
+                put(&incarnation.to_le_bytes());
+                put(&nodes.to_le_bytes());
+                put_credits(&mut put, credits);
+                WELCOME
+            }
+            Frame::Refuse { reason, offered, expected } => {
+                put(&(*reason as u32).to_le_bytes());
+                put(&offered.to_le_bytes());
+                put(&expected.to_le_bytes());
+                REFUSE
+            }
+            Frame::Packet(packet) => {
+                let mut bytes = [0; packet::MAX_LEN];
+                let n = packet.encode(&mut bytes);
+                put(&bytes[..n]);
+                PACKET
+            }
+            Frame::Credit { class, count } => {
+                put(&(*class as u32).to_le_bytes());
+                put(&count.to_le_bytes());
+                CREDIT
+            }
+            Frame::NodeUp { node, incarnation } => {
+                put(&u32::from(*node).to_le_bytes());
+                put(&incarnation.to_le_bytes());
+                NODE_UP
+            }
+            Frame::NodeDown { node } => {
+                put(&u32::from(*node).to_le_bytes());
+                NODE_DOWN
+            }
+            Frame::Reset { incarnation } => {
+                put(&incarnation.to_le_bytes());
+                RESET
+            }
+        };
+        out[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        out[4..HEAD_LEN].copy_from_slice(&[kind, PROTOCOL_VERSION, 0, 0]);
+        len
+    }
+
+    /// Parses the first frame of a byte stream: `Ok(None)` asks for more bytes, `Ok(Some((frame, used)))` is a frame and its
+    /// length. After an error the stream cannot be trusted any more. Never panics.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
+        if bytes.len() < HEAD_LEN {
+            return Ok(None);
+        }
+        let total = u32_at(bytes, 0);
+        let (kind, version) = (bytes[4], bytes[5]);
+        if (total as usize) < HEAD_LEN || total as usize > MAX_LEN {
+            return Err(FrameError::Length(total));
+        }
+        // A Hello of another version is parsed, so that the refusal can name both versions.
+        if version != PROTOCOL_VERSION && kind != HELLO {
+            return Err(FrameError::Version(version));
+        }
+        let total = total as usize;
+        let Some(b) = bytes.get(HEAD_LEN..total) else { return Ok(None) };
+        let fixed = |n: usize| {
+            if b.len() == n { Ok(()) } else { Err(FrameError::Length(total as u32)) }
+        };
+        let frame = match kind {
+            HELLO => {
+                fixed(24)?;
+                Frame::Hello {
+                    version: b[0],
+                    node: u16_at(b, 4),
+                    window: WindowLayout { node_bits: b[1], offset_bits: b[2] },
+                    credits: credits_at(b, 8),
+                }
+            }
+            WELCOME => {
+                fixed(24)?;
+                Frame::Welcome { incarnation: u32_at(b, 0), nodes: u32_at(b, 4), credits: credits_at(b, 8) }
+            }
+            REFUSE => {
+                fixed(20)?;
+                Frame::Refuse {
+                    reason: Refusal::from_u16(u16_at(b, 0)),
+                    offered: u64_at(b, 4),
+                    expected: u64_at(b, 12),
+                }
+            }
+            PACKET => Frame::Packet(Packet::decode(b).map_err(FrameError::Packet)?),
+            CREDIT => {
+                fixed(8)?;
+                let class = u8::try_from(u32_at(b, 0)).ok().and_then(Class::from_u8);
+                Frame::Credit { class: class.ok_or(FrameError::Kind(kind))?, count: u32_at(b, 4) }
+            }
+            NODE_UP => {
+                fixed(8)?;
+                Frame::NodeUp { node: u16_at(b, 0), incarnation: u32_at(b, 4) }
+            }
+            NODE_DOWN => {
+                fixed(4)?;
+                Frame::NodeDown { node: u16_at(b, 0) }
+            }
+            RESET => {
+                fixed(4)?;
+                Frame::Reset { incarnation: u32_at(b, 0) }
+            }
+            other => return Err(FrameError::Kind(other)),
+        };
+        Ok(Some((frame, total)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Body, Status};
+    use proptest::prelude::*;
+
+    #[test]
+    fn decode_inverts_encode() {
+        let packet = Packet { src: 1, dst: 2, tag: 3, incarnation: 4, body: Body::WriteAck { status: Status::Stale } };
+        for frame in [
+            Frame::Hello { version: 1, node: 5, window: WindowLayout::default(), credits: [1, 2, 3, 4] },
+            Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [9; 4] },
+            Frame::Refuse { reason: Refusal::NodeBits, offered: 6, expected: 7 },
+            Frame::Packet(packet),
+            Frame::Credit { class: Class::Reflected, count: 12 },
+            Frame::NodeUp { node: 3, incarnation: 0x2001 },
+            Frame::NodeDown { node: 3 },
+            Frame::Reset { incarnation: 0x2002 },
+        ] {
+            let mut bytes = [0; MAX_LEN];
+            let len = frame.encode(&mut bytes);
+            assert_eq!(Frame::decode(&bytes[..len]), Ok(Some((frame, len))));
+            for cut in 0..len {
+                assert_eq!(Frame::decode(&bytes[..cut]), Ok(None));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..10) {
+            let _ = Frame::decode(&bytes);
+            if bytes.len() >= HEAD_LEN {
+                let len = bytes.len().min(MAX_LEN) as u32;
+                bytes[..4].copy_from_slice(&len.to_le_bytes());
+                bytes[4] = kind;
+                bytes[5] = PROTOCOL_VERSION;
+                let _ = Frame::decode(&bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The driver's interface to user processes: ioctls of `/dev/telegraphosN` and its mmap offsets.
+//!
+//! Each open file has its own context, exports and imports; closing it releases them. Handles are numbers of the
+//! device (an import's handle is its import number) and are usable only through the file that made them.
+//!
+//! mmap offsets: `kind << 48 | handle << 32 | byte offset`; kinds are MMAP_*. A mapping must lie within the object, else
+//! `EINVAL`. Import and export mappings fill by page fault; when the object goes away (device gone, grant revoked, node down)
+//! the next touch is SIGBUS.
+
+/// ioctl type byte.
+pub const IOCTL_TYPE: u8 = b'T';
+
+c_consts! {
+    /// Constants of the user interface for the C header.
+    pub ALL: u64, prefix "TG_" {
+        /// Version of the user interface, in tg_info.abi.
+        ABI_VERSION = 1,
+        /// mmap kind: the context page (one page, write-only use; handle 0).
+        MMAP_CONTEXT = 1,
+        /// mmap kind: the status page (one page, read-only; handle 0).
+        MMAP_STATUS = 2,
+        /// mmap kind: an import's window.
+        MMAP_IMPORT = 3,
+        /// mmap kind: an export's local memory.
+        MMAP_EXPORT = 4,
+        /// Shift of the kind in an mmap offset.
+        MMAP_KIND_SHIFT = 48,
+        /// Shift of the handle in an mmap offset.
+        MMAP_HANDLE_SHIFT = 32,
+        /// tg_import_state.state: stores wait, processes block in page faults.
+        STATE_CONGESTED = 1,
+        /// tg_import_state.state: a store was lost; acknowledge to go on.
+        STATE_CUT = 2,
+        /// tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again.
+        STATE_DEAD = 4,
+    }
+}
+
+c_struct! {
+    /// What the board and the driver are (TG_IOCTL_INFO).
+    pub struct Info as "tg_info" {
+        /// ABI_VERSION.
+        pub abi: u32 = "__u32",
+        /// This node's id.
+        pub node: u32 = "__u32",
+        /// Number of nodes the window can address.
+        pub nodes: u32 = "__u32",
+        /// log2 of the import and export unit.
+        pub unit_shift: u32 = "__u32",
+        /// Window bytes per node.
+        pub window_size: u64 = "__u64",
+        /// The board's incarnation.
+        pub incarnation: u32 = "__u32",
+        /// 1 while the link to the fabric is up.
+        pub link_up: u32 = "__u32",
+        /// The context number of this file.
+        pub context: u32 = "__u32",
+        /// Zero.
+        pub reserved: [u32; 7] = "__u32[7]",
+    }
+}
+
+c_struct! {
+    /// Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT).
+    pub struct Export as "tg_export" {
+        /// Name, NUL-padded, 1 to 63 bytes.
+        pub name: [u8; 64] = "__u8[64]",
+        /// Secret an importer must present; zeros for none.
+        pub secret: [u8; 16] = "__u8[16]",
+        /// In: bytes, 1 to the window size per node.
+        pub size: u64 = "__u64",
+        /// Nodes admitted, one bit each; all ones admits every node.
+        pub nodes: [u64; 4] = "__u64[4]",
+        /// TG_RIGHT_* for processes of the same uid.
+        pub rights_owner: u16 = "__u16",
+        /// TG_RIGHT_* for others.
+        pub rights_others: u16 = "__u16",
+        /// Out: handle.
+        pub handle: u32 = "__u32",
+        /// Out: mmap offset of the memory.
+        pub offset: u64 = "__u64",
+    }
+}
+
+c_struct! {
+    /// Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered.
+    pub struct Import as "tg_import" {
+        /// Name, NUL-padded.
+        pub name: [u8; 64] = "__u8[64]",
+        /// Secret.
+        pub secret: [u8; 16] = "__u8[16]",
+        /// Node id.
+        pub node: u32 = "__u32",
+        /// TG_RIGHT_* wanted; all must be granted.
+        pub rights: u16 = "__u16",
+        /// Zero.
+        pub reserved: u16 = "__u16",
+        /// Out: bytes.
+        pub size: u64 = "__u64",
+        /// Out: handle, the import number.
+        pub handle: u32 = "__u32",
+        /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
+        pub status: u32 = "__u32",
+        /// Out: mmap offset of the window.
+        pub offset: u64 = "__u64",
+    }
+}
+
+c_struct! {
+    /// A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK).
+    pub struct Handle as "tg_handle" {
+        /// The handle.
+        pub handle: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+    }
+}
+
+c_struct! {
+    /// State of an import (TG_IOCTL_STATE).
+    pub struct ImportState as "tg_import_state" {
+        /// In: the import's handle.
+        pub handle: u32 = "__u32",
+        /// Out: TG_STATE_* bits.
+        pub state: u32 = "__u32",
+        /// Out: latched TG_ERR_* status, 0 if none.
+        pub status: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+    }
+}
+
+/// Name, number, and structure of each ioctl; all are read-write (`_IOWR`).
+pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
+    ("TG_IOCTL_INFO", 0, &Info::C, "What the board and the driver are."),
+    ("TG_IOCTL_EXPORT", 1, &Export::C, "Export memory under a name."),
+    ("TG_IOCTL_UNEXPORT", 2, &Handle::C, "Withdraw an export; returns when nothing can reach it."),
+    ("TG_IOCTL_IMPORT", 3, &Import::C, "Import a named segment."),
+    ("TG_IOCTL_UNIMPORT", 4, &Handle::C, "Close an import; waits for its outstanding stores."),
+    ("TG_IOCTL_STATE", 5, &ImportState::C, "State and latched error of an import."),
+    ("TG_IOCTL_ACK", 6, &Handle::C, "Acknowledge an import's latched error and lift its cut."),
+];
+
+/// The request number of an ioctl of [`IOCTLS`] (`_IOWR(type, number, struct)` on every architecture Debian runs this on
+/// except mips, powerpc and sparc).
+pub const fn request(number: u8, size: usize) -> u32 {
+    (3 << 30) | ((size as u32) << 16) | ((IOCTL_TYPE as u32) << 8) | number as u32
+}
+
+/// The mmap offset of `kind` and `handle`.
+pub const fn mmap_offset(kind: u64, handle: u32) -> u64 {
+    kind << MMAP_KIND_SHIFT | (handle as u64) << MMAP_HANDLE_SHIFT
+}

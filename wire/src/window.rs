@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The address in the memory window (BAR4): `aperture | node | offset`, from the top (DESIGN section 4).
+//!
+//! Within a node's range the offset names a slot of the *issuing* HIB's import table (`offset >> UNIT_SHIFT`) and a
+//! byte within that unit: a store has no identity on the bus, so the window gives it one.
+
+use crate::{NodeId, UNIT_SHIFT};
+
+/// Bits that select the aperture, at the top of a window address.
+pub const APERTURE_BITS: u32 = 2;
+
+/// What a store to the window means (settles SPEC E14: REQ and argument passing have windows of their own).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Aperture {
+    /// Load and store of remote memory.
+    Plain = 0,
+    /// Shadow: passes a physical address to a context (s1, Telegraphos II launch).
+    Argument = 1,
+    /// Shadow: the store is the enqueue request itself (s0).
+    Enqueue = 2,
+    /// Nothing lives here.
+    Reserved = 3,
+}
+
+/// How many bits of a window address select the node and the offset within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WindowLayout {
+    /// log2 of the number of nodes.
+    pub node_bits: u8,
+    /// log2 of the bytes of window per node.
+    pub offset_bits: u8,
+}
+
+/// Why a layout is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutError {
+    /// `node_bits` outside 1..=12.
+    NodeBits(u8),
+    /// `offset_bits` outside 16..=32.
+    OffsetBits(u8),
+    /// The BAR would exceed 256 GiB, which a 40-bit processor leaves unassigned.
+    TooLarge(u32),
+}
+
+impl core::fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            LayoutError::NodeBits(n) => {
+                write!(f, "window node bits are {n}: expected 1 to 12 (2 to 4096 nodes)")
+            }
+            LayoutError::OffsetBits(n) => {
+                write!(f, "window offset bits are {n}: expected 16 to 32 (64 KiB to 4 GiB per node)")
+            }
+            LayoutError::TooLarge(n) => {
+                write!(
+                    f,
+                    "the window would take {n} address bits: expected at most 38 (256 GiB); lower the node or offset bits"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for LayoutError {}
+
+/// A decoded window address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WindowAddress {
+    /// What the access means.
+    pub aperture: Aperture,
+    /// The destination node.
+    pub node: NodeId,
+    /// Bytes from the start of the node's range.
+    pub offset: u64,
+}
+
+impl WindowAddress {
+    /// The import slot the address falls in.
+    pub fn slot(&self) -> u32 {
+        (self.offset >> UNIT_SHIFT) as u32
+    }
+
+    /// Bytes from the start of that slot.
+    pub fn within(&self) -> u32 {
+        (self.offset & (crate::UNIT - 1)) as u32
+    }
+}
+
+impl Default for WindowLayout {
+    /// 64 nodes of 64 MiB.
+    fn default() -> Self {
+        WindowLayout { node_bits: 6, offset_bits: 26 }
+    }
+}
+
+impl WindowLayout {
+    /// A checked layout.
+    pub fn new(node_bits: u8, offset_bits: u8) -> Result<Self, LayoutError> {
+        if !(1..=12).contains(&node_bits) {
+            return Err(LayoutError::NodeBits(node_bits));
+        }
+        if !(UNIT_SHIFT as u8..=32).contains(&offset_bits) {
+            return Err(LayoutError::OffsetBits(offset_bits));
+        }
+        let total = APERTURE_BITS + u32::from(node_bits) + u32::from(offset_bits);
+        if total > 38 {
+            return Err(LayoutError::TooLarge(total));
+        }
+        Ok(WindowLayout { node_bits, offset_bits })
+    }
+
+    /// Number of nodes the window can address.
+    pub fn nodes(&self) -> u32 {
+        1 << self.node_bits
+    }
+
+    /// Import slots per node.
+    pub fn slots(&self) -> u32 {
+        1 << (u32::from(self.offset_bits) - UNIT_SHIFT)
+    }
+
+    /// Size of the window BAR in bytes, a power of two.
+    pub fn bar_size(&self) -> u64 {
+        1 << (APERTURE_BITS + u32::from(self.node_bits) + u32::from(self.offset_bits))
+    }
+
+    /// The parts of a BAR offset; bits above the window are ignored, as a bus would.
+    pub fn decode(&self, address: u64) -> WindowAddress {
+        let offset = address & ((1 << self.offset_bits) - 1);
+        let node = (address >> self.offset_bits) & (u64::from(self.nodes()) - 1);
+        let aperture = match (address >> (self.offset_bits + self.node_bits)) & 3 {
+            0 => Aperture::Plain,
+            1 => Aperture::Argument,
+            2 => Aperture::Enqueue,
+            _ => Aperture::Reserved,
+        };
+        WindowAddress { aperture, node: node as NodeId, offset }
+    }
+
+    /// The BAR offset of its parts; `None` if the node or the offset does not fit.
+    pub fn encode(&self, address: WindowAddress) -> Option<u64> {
+        if u32::from(address.node) >= self.nodes() || address.offset >> self.offset_bits != 0 {
+            return None;
+        }
+        Some(
+            ((address.aperture as u64) << (self.offset_bits + self.node_bits))
+                | (u64::from(address.node) << self.offset_bits)
+                | address.offset,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn decode_inverts_encode(nb in 1u8..=12, ob in 16u8..=24, addr: u64) {
+            let layout = WindowLayout::new(nb, ob).unwrap();
+            let parts = layout.decode(addr);
+            prop_assert_eq!(layout.encode(parts), Some(addr & (layout.bar_size() - 1)));
+        }
+    }
+
+    #[test]
+    fn out_of_range_node_does_not_encode() {
+        let layout = WindowLayout::default();
+        let address = WindowAddress { aperture: Aperture::Plain, node: 64, offset: 0 };
+        assert_eq!(layout.encode(address), None);
+        assert!(WindowLayout::new(12, 32).is_err());
+        assert!(WindowLayout::new(0, 26).is_err());
+    }
+}
