@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fills the cache and says what is in it: `prepare [qemu|pci-ids|6.1|6.12|newest|check SERIES|refresh] ...`, by default
+//! Fills the cache and says what is in it: `prepare [qemu|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default
 //! QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
@@ -22,6 +22,10 @@ fn run() -> Result<bool> {
                 println!("{:?}\n{:?}\nKVM: {:?}", qemu.origin, qemu.command(), kvm_usable());
             }
             "pci-ids" => println!("{}", store.pci_ids()?.display()),
+            "module" => {
+                let series = words.next().map_or(Ok(KernelSeries::default()), |w| w.parse())?;
+                println!("{:?}", store.module(series)?);
+            }
             "refresh" => store.refresh()?,
             "check" => {
                 let series = words.next().map_or(Ok(KernelSeries::default()), |w| w.parse())?;

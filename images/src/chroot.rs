@@ -24,13 +24,13 @@ root="$1"; shift
 mkdir -p "$root/proc" "$root/dev" "$root/tmp"
 mount --rbind /proc "$root/proc"
 mount --rbind /dev "$root/dev"
-exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C.UTF-8 "$@""#;
+exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C "$@""#;
 
 const ENTER_PLAIN: &str = r#"set -e
 root="$1"; shift
 mkdir -p "$root/proc" "$root/dev" "$root/tmp"
 [ -c "$root/dev/null" ] || mknod -m 666 "$root/dev/null" c 1 3
-exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C.UTF-8 "$@""#;
+exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C "$@""#;
 
 /// A command line to run inside `root`.
 pub(crate) fn run(store: &Store, root: &Path, argv: &[&str]) -> Result<exec::Output> {
@@ -67,12 +67,28 @@ fn way(store: &Store) -> Result<Way> {
     }
     let setting =
         |name: &str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok().map(|s| s.trim().to_owned());
-    let this = std::env::current_exe().map_or_else(|_| "telegraphos".into(), |p| p.display().to_string());
-    Err(needs_root(setting, &store.path().display().to_string(), &this))
+    Err(needs_root(setting, &same_command(store.path())))
+}
+
+/// This very command, for root, with the user's cache, programs and home.
+fn same_command(cache: &Path) -> String {
+    let quote = |text: String| {
+        let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c));
+        if plain && !text.is_empty() { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
+    };
+    let mut words = vec!["env".to_owned()];
+    for name in ["PATH", "HOME", "CARGO_HOME", "RUSTUP_HOME", "CARGO"] {
+        words.extend(std::env::var(name).ok().map(|v| format!("{name}={}", quote(v))));
+    }
+    words.push(format!("TELEGRAPHOS_CACHE={}", quote(cache.display().to_string())));
+    let this = std::env::current_exe().ok().map(|p| p.display().to_string());
+    words.extend(this.map(quote));
+    words.extend(std::env::args().skip(1).map(quote));
+    words.join(" ")
 }
 
 /// Which one command makes user namespaces work here, or does the work without them.
-fn needs_root(setting: impl Fn(&str) -> Option<String>, cache: &str, this: &str) -> Error {
+fn needs_root(setting: impl Fn(&str) -> Option<String>, again: &str) -> Error {
     let knobs = [
         ("kernel/unprivileged_userns_clone", "0", "1"),
         ("user/max_user_namespaces", "0", "10000"),
@@ -88,7 +104,7 @@ fn needs_root(setting: impl Fn(&str) -> Option<String>, cache: &str, this: &str)
     }
     Error::NeedsRoot {
         reason: "building the guest driver needs root or user namespaces, and this host refuses the latter".into(),
-        command: format!("env TELEGRAPHOS_CACHE={cache} {this} images"),
+        command: again.into(),
     }
 }
 
@@ -99,12 +115,12 @@ mod tests {
     #[test]
     fn the_one_command_fits_the_host() {
         let with = |name: &'static str, value: &'static str| {
-            needs_root(move |n| (n == name).then(|| value.to_owned()), "/c", "/bin/telegraphos").to_string()
+            needs_root(move |n| (n == name).then(|| value.to_owned()), "env X=1 /bin/telegraphos demo").to_string()
         };
         assert!(with("kernel/unprivileged_userns_clone", "0").contains("sysctl -w kernel.unprivileged_userns_clone=1"));
         assert!(with("user/max_user_namespaces", "0").contains("sysctl -w user.max_user_namespaces=10000"));
         assert!(with("kernel/apparmor_restrict_unprivileged_userns", "1").contains("apparmor_restrict"));
         let other = with("user/max_user_namespaces", "96343");
-        assert!(other.contains("TELEGRAPHOS_CACHE=/c /bin/telegraphos"), "{other}");
+        assert!(other.contains("\n    env X=1 /bin/telegraphos demo\n"), "{other}");
     }
 }

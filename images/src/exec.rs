@@ -61,7 +61,16 @@ pub(crate) fn run(command: &mut Command, cancel: &Arc<AtomicBool>, mut tick: imp
             return Err(Error::Interrupted);
         }
         match child.0.try_wait() {
-            Ok(Some(status)) => break status,
+            Ok(Some(status)) => {
+                // Ctrl-C reaches the child too, and perhaps before the caller's handler has raised the flag.
+                if !status.success() {
+                    std::thread::sleep(Duration::from_millis(50));
+                    if cancel.load(Ordering::Relaxed) {
+                        return Err(Error::Interrupted);
+                    }
+                }
+                break status;
+            }
             Ok(None) => {}
             Err(source) => {
                 return Err(Error::Spawn { program, source, remedy: "try again".into() });

@@ -39,9 +39,10 @@ impl Store {
     /// of one content has one place in the cache and is never written again.
     pub fn guest(&self, series: KernelSeries) -> Result<Guest> {
         let kernel = self.kernel(series)?;
-        let module = self.module(series)?;
         let userland = self.userland()?;
         let tools = self.tools()?;
+        // Last, since it alone may need root: what root finds made by the user stays the user's.
+        let module = self.module(series)?;
 
         let mut contents = Vec::new();
         for (name, path) in &tools {

@@ -233,11 +233,23 @@ fn make(
 
 /// Complaints about our own files; the kernel's headers are not ours to mend.
 fn findings(log: &str) -> Vec<String> {
-    log.lines()
-        .filter(|l| l.contains("warning:") || l.contains("error:") || l.starts_with("WARNING: modpost:"))
-        .filter(|l| l.contains(INSIDE) || l.starts_with("WARNING: modpost:") || l.starts_with("../"))
-        .map(|l| l.trim_start_matches(&format!("/{INSIDE}/")).to_owned())
-        .collect()
+    log.lines().filter_map(finding).collect()
+}
+
+fn finding(line: &str) -> Option<String> {
+    if line.starts_with("WARNING: modpost:") || line.starts_with("ERROR: modpost:") {
+        return Some(line.to_owned());
+    }
+    if !line.contains("warning:") && !line.contains("error:") {
+        return None;
+    }
+    if let Some(inside) = line.strip_prefix("/").and_then(|l| l.strip_prefix(INSIDE)) {
+        return Some(inside.trim_start_matches('/').to_owned());
+    }
+    // Newer kbuild works in the module's directory and names files from there.
+    let (file, _) = line.split_once(':')?;
+    let ours = !file.starts_with('/') && (file.ends_with(".c") || file.ends_with(".h"));
+    ours.then(|| line.strip_prefix("../").map_or_else(|| format!("module/{line}"), str::to_owned))
 }
 
 /// perl and the kernel's checkpatch.
@@ -257,7 +269,7 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
             looked: release.name.clone(),
             remedy: "check the host's apt sources".into(),
         })?;
-    let mut debs = apt.closure(&["perl", "bash", "coreutils", "dash", "tar", "xz-utils"])?;
+    let mut debs = apt.closure(&["perl", "bash", "coreutils", "dash", "diffutils", "tar", "xz-utils"])?;
     debs.extend(apt.single(&[&best])?);
     let (source, tools): (Vec<_>, Vec<_>) =
         apt.fetch("checkpatch and perl", &debs)?.into_iter().partition(|d| d.record.name == best);
@@ -323,10 +335,16 @@ mod tests {
   CC [M]  /build/guest-driver/module/main.o
 WARNING: modpost: missing MODULE_DESCRIPTION() in /build/guest-driver/module/telegraphos.o
 /build/guest-driver/module/main.c:9:20: error: incompatible types
+main.c:25:5: warning: symbol 'f' was not declared. Should it be static?
+../uapi/telegraphos.h:3:1: warning: as newer kbuild has it
+warning: the compiler differs from the one used to build the kernel
+make[2]: warning: Clock skew detected.
 ";
         let found = findings(log);
-        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found.len(), 5, "{found:?}");
         assert!(found[0].starts_with("module/main.c:7:5: warning:"));
+        assert!(found[3].starts_with("module/main.c:25:5: warning:"));
+        assert!(found[4].starts_with("uapi/telegraphos.h:3:1: warning:"));
     }
 
     #[test]

@@ -138,7 +138,27 @@ impl Store {
             let _ = fs::remove_dir_all(&from);
             Error::io("cannot rename into place", &place)(e)
         })?;
+        self.give_to_owner(&place);
         Ok((place, manifest))
+    }
+
+    /// What root makes once in a user's cache must stay the user's to change.
+    fn give_to_owner(&self, place: &Path) {
+        use std::os::unix::fs::MetadataExt;
+        let Ok(owner) = fs::metadata(&self.root) else { return };
+        if !rustix::process::geteuid().is_root() || owner.uid() == 0 {
+            return;
+        }
+        let own = [place.parent().unwrap_or(place), &self.root.join("lock")].map(Path::to_path_buf);
+        let mut rest = vec![place.to_path_buf(), self.root.join("apt"), self.root.join("debs")];
+        rest.extend(own.iter().filter(|p| p.as_path() != self.root).cloned());
+        while let Some(path) = rest.pop() {
+            let _ = std::os::unix::fs::lchown(&path, Some(owner.uid()), Some(owner.gid()));
+            // Only real directories: a link out of the cache is not ours to follow.
+            if path.symlink_metadata().is_ok_and(|m| m.is_dir()) && !own.contains(&path) {
+                rest.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+            }
+        }
     }
 }
 
