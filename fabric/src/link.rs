@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The HIB's end of the link: frames over a non-blocking Unix stream, without a thread or a clock of its own.
+//!
+//! The caller polls [`LinkClient::fd`] (readable always; writable while [`LinkClient::wants_write`]) and calls
+//! [`LinkClient::receive`] and [`LinkClient::flush`] when poll says so.
+//!
+//! Both directions are bounded. Output: at most [`OUT_LIMIT`] bytes wait here; [`LinkClient::send`] refuses the frame that
+//! would exceed it. A HIB that keeps to its credits cannot get there with credits of [`DEFAULT_CREDITS`]: packets are
+//! bounded by the credits it holds, replies by the credits it gave. Input: one call of `receive` reads at most
+//! [`BATCH`] bytes, and the fabric sends only what it holds credits for.
+//!
+//! [`DEFAULT_CREDITS`]: telegraphos_wire::link::DEFAULT_CREDITS
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use telegraphos_wire::link::{Frame, MAX_LEN};
+use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
+
+/// Bytes asked for in one receive.
+pub const BATCH: usize = 64 << 10;
+/// Bytes of encoded frames that may wait for the socket.
+pub const OUT_LIMIT: usize = 1 << 20;
+
+/// Frames decoded from the bytes of a stream, which arrive in any pieces. Holds at most [`BATCH`] bytes.
+#[derive(Debug)]
+pub(crate) struct Input {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    pub(crate) fn new() -> Self {
+        Input { bytes: vec![0; BATCH].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// One receive into the free space. `Ok(None)` if nothing is there, `Ok(Some(0))` at the end of the stream.
+    pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+        // What is left of an incomplete frame is shorter than a frame, so there is always room.
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        loop {
+            match net::recv(fd, &mut self.bytes[self.end..], RecvFlags::DONTWAIT) {
+                Ok((_, n)) => {
+                    self.end += n;
+                    return Ok(Some(n));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// The next whole frame.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, telegraphos_wire::link::FrameError> {
+        match Frame::decode(&self.bytes[self.start..self.end])? {
+            Some((frame, used)) => {
+                self.start += used;
+                Ok(Some(frame))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// Encoded frames that wait for the socket.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    pub(crate) fn push(&mut self, frame: &Frame) {
+        let mut bytes = [0; MAX_LEN];
+        let len = frame.encode(&mut bytes);
+        self.bytes.extend_from_slice(&bytes[..len]);
+    }
+
+    /// One send (more only while the kernel takes part of it). True when nothing is left.
+    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
+        while self.len() > 0 {
+            match net::send(fd, &self.bytes[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(n) => self.sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // Moving the rest costs no more than sending it did: only when at least half has gone.
+                    if self.sent >= self.bytes.len() / 2 {
+                        self.bytes.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(false);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        self.bytes.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+}
+
+/// The output buffer is full: the fabric does not read, or more was sent than credits allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputFull;
+
+impl core::fmt::Display for OutputFull {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "{OUT_LIMIT} bytes already wait for the fabric, which does not read: reconnect, or send within credits"
+        )
+    }
+}
+
+impl core::error::Error for OutputFull {}
+
+/// What one [`LinkClient::receive`] brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Received {
+    /// Frames appended.
+    pub frames: usize,
+    /// The fabric closed the stream; the frames appended are the last.
+    pub closed: bool,
+}
+
+/// A HIB's connection to its switch port.
+#[derive(Debug)]
+pub struct LinkClient {
+    stream: OwnedFd,
+    input: Input,
+    output: Output,
+}
+
+impl LinkClient {
+    /// Connects to the fabric that listens at `path`. Never blocks; a fabric with a full backlog is an error of kind
+    /// `WouldBlock`, to be tried again.
+    pub fn connect(path: impl AsRef<Path>) -> io::Result<LinkClient> {
+        let path = path.as_ref();
+        let named = |e: Errno| {
+            let hint = match e {
+                Errno::NOENT | Errno::CONNREFUSED => "start telegraphos-fabric with --listen at that path",
+                Errno::ACCESS => "run as the user who runs the fabric: its socket has mode 0600",
+                Errno::AGAIN => "the fabric is busy: try again",
+                Errno::NAMETOOLONG => "a Unix socket path has at most 107 bytes: choose a shorter one",
+                _ => "is a fabric listening there?",
+            };
+            let text = format!("cannot connect to the fabric at {}: {e}; {hint}", path.display());
+            io::Error::new(io::Error::from(e).kind(), text)
+        };
+        let address = SocketAddrUnix::new(path).map_err(named)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let stream = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(named)?;
+        net::connect(&stream, &address).map_err(named)?;
+        Ok(LinkClient::from_stream(stream))
+    }
+
+    /// A link over a stream that is already connected.
+    pub fn from_stream(stream: impl Into<OwnedFd>) -> LinkClient {
+        LinkClient { stream: stream.into(), input: Input::new(), output: Output::default() }
+    }
+
+    /// The descriptor to poll.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Queues the opening frame: who this HIB is, and how many packets per class it can take.
+    pub fn hello(&mut self, node: NodeId, window: WindowLayout, credits: [u32; 4]) -> Result<(), OutputFull> {
+        self.send(&Frame::Hello { version: PROTOCOL_VERSION, node, window, credits })
+    }
+
+    /// Queues a frame; [`LinkClient::flush`] sends it. Refused, and nothing queued, when [`OUT_LIMIT`] would be exceeded.
+    pub fn send(&mut self, frame: &Frame) -> Result<(), OutputFull> {
+        if self.output.len() + MAX_LEN > OUT_LIMIT {
+            return Err(OutputFull);
+        }
+        self.output.push(frame);
+        Ok(())
+    }
+
+    /// Bytes that wait for the socket.
+    pub fn pending(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Whether to poll for writable.
+    pub fn wants_write(&self) -> bool {
+        self.pending() > 0
+    }
+
+    /// Sends what is queued as far as the socket takes it; true when nothing is left.
+    pub fn flush(&mut self) -> io::Result<bool> {
+        self.output.flush(self.stream.as_fd())
+    }
+
+    /// One receive of at most [`BATCH`] bytes; the whole frames in it are appended to `frames`. Bytes that are no frame are
+    /// an error of kind `InvalidData`, after which the link must be dropped.
+    pub fn receive(&mut self, frames: &mut Vec<Frame>) -> io::Result<Received> {
+        let before = frames.len();
+        let closed = match self.input.fill(self.stream.as_fd())? {
+            None => return Ok(Received::default()),
+            Some(n) => n == 0,
+        };
+        while let Some(frame) = self.input.next().map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("the fabric sent what is no frame: {e}; reconnect"))
+        })? {
+            frames.push(frame);
+        }
+        Ok(Received { frames: frames.len() - before, closed })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (LinkClient, UnixStream) {
+        let (a, b) = UnixStream::pair().unwrap();
+        a.set_nonblocking(true).unwrap();
+        (LinkClient::from_stream(a), b)
+    }
+
+    #[test]
+    fn frames_survive_any_cut_of_the_stream() {
+        use std::io::Write;
+        let (mut link, mut peer) = pair();
+        let sent: Vec<Frame> = (0..50).map(|n| Frame::NodeUp { node: n, incarnation: u32::from(n) << 12 }).collect();
+        let mut bytes = Vec::new();
+        for frame in &sent {
+            let mut b = [0; MAX_LEN];
+            let n = frame.encode(&mut b);
+            bytes.extend_from_slice(&b[..n]);
+        }
+        let mut got = Vec::new();
+        for piece in bytes.chunks(7) {
+            peer.write_all(piece).unwrap();
+            assert!(!link.receive(&mut got).unwrap().closed);
+        }
+        assert_eq!(got, sent);
+        assert_eq!(link.receive(&mut got).unwrap(), Received::default());
+        drop(peer);
+        assert_eq!(link.receive(&mut got).unwrap(), Received { frames: 0, closed: true });
+    }
+
+    #[test]
+    fn output_is_bounded_when_the_fabric_does_not_read() {
+        let (mut link, _peer) = pair();
+        let frame = Frame::NodeDown { node: 1 };
+        let mut sent = 0u32;
+        while link.send(&frame).is_ok() {
+            sent += 1;
+            assert!(link.pending() <= OUT_LIMIT);
+            assert!(sent < 10 << 20, "never full");
+            if sent % 1000 == 0 {
+                let _ = link.flush().unwrap();
+            }
+        }
+        assert!(link.wants_write() && !link.flush().unwrap());
+    }
+
+    #[test]
+    fn garbage_from_the_fabric_is_an_error() {
+        use std::io::Write;
+        let (mut link, mut peer) = pair();
+        peer.write_all(&[0xff; 64]).unwrap();
+        assert_eq!(link.receive(&mut Vec::new()).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_missing_fabric_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("fabric.sock");
+        let error = LinkClient::connect(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    }
+}
