@@ -26,11 +26,12 @@ mount --rbind /proc "$root/proc"
 mount --rbind /dev "$root/dev"
 exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C "$@""#;
 
-/// Without the right to mount, a copy of the one file of /proc that objtool reads must do.
+/// Without the right to mount, a copy of the one file of /proc that objtool insists on must do; it looks up
+/// its stack there, for the message of a crash.
 const ENTER_PLAIN: &str = r#"set -e
 root="$1"; shift
 mkdir -p "$root/proc/self" "$root/dev" "$root/tmp"
-[ -e "$root/proc/self/limits" ] || cp /proc/self/limits "$root/proc/self/limits"
+[ -e "$root/proc/self/maps" ] || cat /proc/self/maps >"$root/proc/self/maps"
 [ -c "$root/dev/null" ] || mknod -m 666 "$root/dev/null" c 1 3
 exec chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp LC_ALL=C "$@""#;
 
