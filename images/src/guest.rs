@@ -32,7 +32,7 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\ntg:x:1000:1000:tg:/home/tg:
 const GROUP: &str = "root:x:0:\ntty:x:5:\ntelegraphos:x:990:tg\ntg:x:1000:\n";
 /// A name that matches no line is set to 0660 root, so the usual ones are listed.
 const MDEV: &str = "telegraphos[0-9]+ 0:990 0660\n(null|zero|full|random|urandom|tty|ptmx) 0:0 0666\n";
-const PROFILE: &str = "export PATH=/bin HOME=\"${HOME:-/root}\"\nPS1='\\u@\\h:\\w\\$ '\n";
+const PROFILE: &str = "export PATH=/bin HOME=\"${HOME:-/root}\"\ncd \"$HOME\"\nPS1='\\u@\\h:\\w\\$ '\n";
 
 impl Store {
     /// The guest image of a kernel series, rebuilt if the driver, the tools or anything else in it changed. The image
@@ -132,8 +132,10 @@ impl Guest {
     ///   without `share=on` a HIB cannot reach guest memory;
     /// - `-smp N`;
     /// - `-chardev ... -serial chardev:...` twice: the first is the console `ttyS0`, the second `ttyS1` for the agent;
-    /// - one `-device pcie-root-port,id=rpN,chassis=N,slot=N` for each device that is plugged while the guest runs, and
-    ///   `-device '{"driver":"vfio-user-pci","bus":"rpN",...}'` behind it;
+    /// - one `-device pcie-root-port,id=rpN,chassis=N,slot=N,pref64-reserve=SIZE` for each device that is plugged while
+    ///   the guest runs, with `-device '{"driver":"vfio-user-pci","bus":"rpN",...}'` behind it. SIZE is a power of two
+    ///   above the sum of its 64-bit BARs: firmware gives a port without it 2 MiB, and a window plugged later stays
+    ///   without address ("failed to assign");
     /// - `-qmp ...`, `-no-reboot` where wanted.
     pub fn qemu_args(&self, append: &str) -> Vec<OsString> {
         // no_timer_check and tsc=reliable: a loaded host makes an emulated guest doubt its timers. cryptomgr.notests:
