@@ -34,7 +34,7 @@ macro_rules! c_struct {
     }) => {
         $(#[doc = $sdoc])*
         #[repr(C)]
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, bytemuck::Pod, bytemuck::Zeroable)]
         pub struct $name { $( $(#[doc = $fdoc])* pub $field: $ty, )* }
 
         impl $name {

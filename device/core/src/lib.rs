@@ -1,1 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host interface board (HIB) as a pure state machine: [`Event`]s in, [`Action`]s out (DESIGN contract 2).
+//!
+//! ```text
+//!  guest MMIO --Write/Read--> [window] slot -> import -> waiting stores -> outstanding --Send--> switch
+//!                             [control] registers, admin commands -> grants, imports, segments, contexts
+//!  switch ----Packet--------> [serve] grant check -> one guest-memory Step at a time per source -> reply
+//!                             [events] causes -> event queue in guest memory -> Interrupt
+//! ```
+//!
+//! No sockets, clocks, threads or `unsafe` inside. A shell owns those: it feeds events, performs actions, and returns the
+//! result of each [`Step`] as [`Event::StepDone`], at once (the server) or later, interleaved with others (model and
+//! simulator). Time is what [`Event::Tick`] says; [`Hib::deadline`] names the next moment at which a tick is needed.
+#![forbid(unsafe_code)]
+
+mod config;
+mod control;
+mod events;
+mod hib;
+mod imports;
+mod interface;
+mod serve;
+
+pub use config::{Bug, HibConfig};
+pub use hib::{Counters, Hib};
+pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};

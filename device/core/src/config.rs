@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sizes and limits of one board.
+
+use telegraphos_wire::{NodeId, WindowLayout};
+
+/// Sizes and limits of one board; the defaults are those of the command line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HibConfig {
+    /// This node.
+    pub node: NodeId,
+    /// Window layout, the same on every node.
+    pub window: WindowLayout,
+    /// Longest time a load may wait, in microseconds (DESIGN contract 4: well under QEMU's 5 s).
+    pub load_limit: u64,
+    /// Requests in flight to one destination.
+    pub outstanding: u32,
+    /// Waiting stores of one import at which it becomes congested.
+    pub congest_at: u32,
+    /// Waiting stores of one import at which the congestion ends.
+    pub clear_at: u32,
+    /// Waiting stores of the whole board (the reserve) at which a further store cuts its import.
+    pub reserve: u32,
+    /// Guest messages without a dry socket at which the importing processes are stopped.
+    pub intake_limit: u32,
+    /// Packets of each class this board offers to take.
+    pub credits: [u32; 4],
+    /// The board uses MSI-X instead of MSI.
+    pub msix: bool,
+    /// Number of contexts.
+    pub contexts: u16,
+    /// Number of imports.
+    pub imports: u16,
+    /// Number of export pages.
+    pub export_pages: u32,
+    /// A deliberate bug that a check must find.
+    #[cfg(feature = "bugs")]
+    pub bug: Option<Bug>,
+}
+
+/// Deliberate bugs behind the `bugs` feature: for each invariant one that makes its check fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// I7: quiet completes without waiting for acknowledgements.
+    QuietIgnoresOutstanding,
+    /// I8: a source's requests are performed without waiting for its earlier one.
+    ServeOutOfOrder,
+    /// Protection: grants are not checked for their generation.
+    IgnoreGeneration,
+    /// Back-pressure: a store beyond the window of outstanding requests is dropped silently.
+    DropWhenFull,
+    /// Loss: a store behind a lost one of the same import is still sent.
+    PassLostStore,
+    /// Events: a cause that meets a full event queue is forgotten.
+    ForgetCause,
+    /// Reset: grants survive it.
+    KeepGrantsOnReset,
+}
+
+impl HibConfig {
+    /// The defaults for a node.
+    pub fn new(node: NodeId) -> HibConfig {
+        HibConfig {
+            node,
+            window: WindowLayout::default(),
+            load_limit: 1_000_000,
+            outstanding: 64,
+            congest_at: 1024,
+            clear_at: 256,
+            reserve: 262_144,
+            intake_limit: 65_536,
+            credits: [telegraphos_wire::link::DEFAULT_CREDITS; 4],
+            msix: false,
+            contexts: 256,
+            imports: 1024,
+            export_pages: 4096,
+            #[cfg(feature = "bugs")]
+            bug: None,
+        }
+    }
+
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        #[cfg(feature = "bugs")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "bugs"))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+}

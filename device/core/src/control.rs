@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! BAR0: registers and admin commands.
+
+use crate::events::Cause;
+use crate::hib::{Hib, Purpose, Then};
+use crate::{Action, Bar, Notice, Step, StepResult};
+use std::collections::BTreeMap;
+use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, Completion, SLOTS};
+use telegraphos_wire::regs::{self, Access, Register};
+use telegraphos_wire::{Status, UNIT_SHIFT, context};
+
+/// Registers that hold what was last written, and the latched error.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registers {
+    pub(crate) control: u32,
+    pub(crate) admin_base: u64,
+    pub(crate) error: u64,
+    pub(crate) error_address: u64,
+}
+
+/// Admin slots whose command has not completed, with its `seq` once it is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Admin {
+    busy: BTreeMap<u32, u32>,
+}
+
+impl Admin {
+    pub(crate) fn release(&mut self, slot: u32) {
+        self.busy.remove(&slot);
+    }
+}
+
+fn all_ones(size: u32) -> u64 {
+    match size {
+        1 => 0xff,
+        2 => 0xffff,
+        4 => 0xffff_ffff,
+        _ => u64::MAX,
+    }
+}
+
+impl Hib {
+    /// Latches the first error that belongs to no import, counts every one.
+    pub(crate) fn latch_error(&mut self, bar: Bar, offset: u64, size: u32, status: Status, out: &mut Vec<Action>) {
+        self.counters.errors += 1;
+        if self.registers.error == 0 {
+            let bar = match bar {
+                Bar::Control => 0,
+                Bar::Contexts => 2,
+                Bar::Window => 4,
+            };
+            self.registers.error = status as u64 | bar << 16 | u64::from(size.min(255)) << 20;
+            self.registers.error_address = offset;
+            self.cause(Cause::Error, out);
+        }
+    }
+
+    pub(crate) fn bad_access(&mut self, bar: Bar, offset: u64, size: u32, status: Status, out: &mut Vec<Action>) {
+        out.push(Action::Notice(Notice::BadAccess { bar, offset, size, status }));
+        self.latch_error(bar, offset, size, status, out);
+    }
+
+    fn in_msix(&self, offset: u64) -> bool {
+        self.config.msix && offset >= regs::MSIX_TABLE
+    }
+
+    pub(crate) fn read_register(&mut self, offset: u64, size: u32, out: &mut Vec<Action>) -> u64 {
+        let register = u8::try_from(size).ok().and_then(|size| Register::at(offset, size));
+        let Some(register) = register else {
+            if self.in_msix(offset) {
+                return 0;
+            }
+            self.bad_access(Bar::Control, offset, size, Status::BadSize, out);
+            return all_ones(size);
+        };
+        self.register(register)
+    }
+
+    /// The value of a register, as the guest would read it; has no side effect.
+    pub fn register(&self, register: Register) -> u64 {
+        match register {
+            Register::Magic => regs::MAGIC,
+            Register::Version => regs::VERSION,
+            Register::Capabilities => {
+                if self.config.msix {
+                    regs::CAP_MSIX
+                } else {
+                    0
+                }
+            }
+            Register::Node => u64::from(self.config.node),
+            Register::NodeBits => u64::from(self.config.window.node_bits),
+            Register::OffsetBits => u64::from(self.config.window.offset_bits),
+            Register::UnitShift => u64::from(UNIT_SHIFT),
+            Register::Contexts => u64::from(self.config.contexts),
+            Register::Imports => u64::from(self.config.imports),
+            Register::ExportPages => u64::from(self.config.export_pages),
+            Register::AdminSlots => SLOTS as u64,
+            Register::Incarnation => u64::from(self.incarnation),
+            Register::StatusBits => {
+                let mut bits = 0;
+                if self.link.is_some() {
+                    bits |= regs::STATUS_LINK_UP;
+                }
+                if self.issuer.any_congested() {
+                    bits |= regs::STATUS_CONGESTED;
+                }
+                if self.registers.error != 0 {
+                    bits |= regs::STATUS_ERROR;
+                }
+                bits
+            }
+            Register::Control => u64::from(self.registers.control),
+            Register::Error => self.registers.error,
+            Register::ErrorAddress => self.registers.error_address,
+            Register::ErrorAck | Register::AdminDoorbell => 0,
+            Register::EventBase => self.events.base,
+            Register::EventSize => u64::from(self.events.size),
+            Register::EventConsumer => u64::from(self.events.consumer()),
+            Register::AdminBase => self.registers.admin_base,
+            Register::ErrorCount
+            | Register::CountStores
+            | Register::CountLoads
+            | Register::CountServed
+            | Register::CountRefused
+            | Register::CountDropped
+            | Register::CountCongested
+            | Register::CountEvents => self.counter(register),
+        }
+    }
+
+    pub(crate) fn write_register(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
+        let register = u8::try_from(size).ok().and_then(|size| Register::at(offset, size));
+        let Some(register) = register.filter(|r| r.access() != Access::ReadOnly) else {
+            if !self.in_msix(offset) {
+                self.bad_access(Bar::Control, offset, size, Status::BadSize, out);
+            }
+            return;
+        };
+        match register {
+            Register::Control => {
+                self.registers.control = data as u32 & regs::CONTROL_IRQ_ENABLE as u32;
+                self.control_written(out);
+            }
+            Register::ErrorAck => {
+                self.registers.error = 0;
+                self.registers.error_address = 0;
+            }
+            Register::EventBase => {
+                // A live ring does not move: the driver disables it first.
+                if self.events.size == 0 {
+                    self.events.base = data;
+                } else {
+                    self.bad_access(Bar::Control, offset, size, Status::Busy, out);
+                }
+            }
+            Register::EventSize => self.set_event_size(data as u32, out),
+            Register::EventConsumer => self.consume_events(data as u32, out),
+            Register::AdminBase => self.registers.admin_base = data,
+            Register::AdminDoorbell => self.doorbell(data as u32, out),
+            _ => {}
+        }
+    }
+
+    // ---- admin commands ----
+
+    fn slot_address(&self, slot: u32) -> u64 {
+        self.registers.admin_base.wrapping_add(u64::from(slot) * BLOCK_SIZE as u64)
+    }
+
+    fn doorbell(&mut self, slot: u32, out: &mut Vec<Action>) {
+        let bad = if slot as usize >= SLOTS || self.registers.admin_base % BLOCK_SIZE as u64 != 0 {
+            Some(Status::Invalid)
+        } else if self.admin.busy.contains_key(&slot) {
+            Some(Status::Busy)
+        } else if !self.bus_master {
+            Some(Status::MemoryFault)
+        } else {
+            None
+        };
+        if let Some(status) = bad {
+            self.bad_access(Bar::Control, Register::AdminDoorbell.offset(), 4, status, out);
+            return;
+        }
+        self.admin.busy.insert(slot, 0);
+        self.step(Step::LoadCommand { address: self.slot_address(slot) }, Purpose::Command(slot), out);
+    }
+
+    pub(crate) fn command_loaded(&mut self, slot: u32, result: StepResult, out: &mut Vec<Action>) {
+        let command = match result {
+            StepResult::Command(command) => command,
+            StepResult::Failed(status) => {
+                self.admin.release(slot);
+                self.own_memory_failed(self.slot_address(slot), status, out);
+                return;
+            }
+            StepResult::Loaded(_) | StepResult::Stored => {
+                self.admin.release(slot);
+                return;
+            }
+        };
+        self.admin.busy.insert(slot, command.seq);
+        let done = self.execute(slot, &command, out);
+        if let Some(completion) = done {
+            if completion.status != Status::Ok as u32 {
+                let status = Status::from_u16(completion.status as u16);
+                out.push(Action::Notice(Notice::Admin { opcode: command.opcode, status }));
+            }
+            self.complete(slot, completion, out);
+        }
+    }
+
+    /// Executes a command; `None` if it completes later.
+    fn execute(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Option<Completion> {
+        let result = match command.opcode {
+            admin::CONTEXT_OPEN => self.context_open(command),
+            admin::CONTEXT_CLOSE => self.context_close(command),
+            admin::GRANT_SET => {
+                return Some(match self.grant_set(command) {
+                    Ok(generation) => Completion { generation, ..Completion::of(command.seq, Status::Ok) },
+                    Err(status) => Completion::of(command.seq, status),
+                });
+            }
+            admin::GRANT_CLEAR => match self.grant_clear(slot, command) {
+                Ok(true) => Ok(()),
+                Ok(false) => return None,
+                Err(status) => Err(status),
+            },
+            admin::SEGMENT_PUBLISH => self.segment_publish(command),
+            admin::SEGMENT_WITHDRAW => self.segment_withdraw(command),
+            admin::LOOKUP => match self.lookup(slot, command, out) {
+                Ok(()) => return None,
+                Err(status) => Err(status),
+            },
+            admin::IMPORT_SET => self.import_set(command),
+            admin::IMPORT_CLEAR => match self.import_clear(slot, command) {
+                Ok(true) => Ok(()),
+                Ok(false) => return None,
+                Err(status) => Err(status),
+            },
+            admin::IMPORT_ACK => self.import_ack(command, out),
+            _ => Err(Status::Invalid),
+        };
+        Some(Completion::of(command.seq, result.err().unwrap_or(Status::Ok)))
+    }
+
+    /// Completes the command of a slot with a bare status.
+    pub(crate) fn complete_status(&mut self, slot: u32, status: Status, out: &mut Vec<Action>) {
+        self.complete(slot, Completion::of(0, status), out);
+    }
+
+    /// Writes the completion of a slot: result words first, `{seq, status}` last.
+    pub(crate) fn complete(&mut self, slot: u32, completion: Completion, out: &mut Vec<Action>) {
+        let Some(&seq) = self.admin.busy.get(&slot) else { return };
+        let at = self.slot_address(slot) + COMPLETION_OFFSET as u64;
+        let stores = [
+            (at + 8, u64::from(completion.index) | u64::from(completion.count) << 32),
+            (at + 16, completion.generation),
+            (at + 24, completion.length),
+            (at + 32, u64::from(completion.rights)),
+            (at, u64::from(seq) | u64::from(completion.status) << 32),
+        ];
+        self.job(stores, Then::AdminDone(slot), out);
+    }
+
+    pub(crate) fn admin_completed(&mut self, slot: u32, out: &mut Vec<Action>) {
+        self.admin.release(slot);
+        self.cause(Cause::AdminDone(slot), out);
+    }
+
+    fn context_open(&mut self, command: &Command) -> Result<(), Status> {
+        if command.context >= self.config.contexts || command.address % context::STATUS_SIZE != 0 {
+            return Err(Status::Invalid);
+        }
+        self.issuer.open_context(command.context, command.address)
+    }
+
+    fn context_close(&mut self, command: &Command) -> Result<(), Status> {
+        self.issuer.close_context(command.context)
+    }
+}

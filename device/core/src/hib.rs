@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The board: its state, the dispatch of events, and the order of its own stores into guest memory.
+
+use crate::control::{Admin, Registers};
+use crate::events::EventQueue;
+use crate::imports::Issuer;
+use crate::serve::Server;
+use crate::{Action, Bar, Event, HibConfig, Notice, Step, StepId, StepResult};
+use std::collections::{BTreeMap, VecDeque};
+use telegraphos_wire::regs::Register;
+use telegraphos_wire::{Class, NodeId, Packet, Status};
+
+/// What the board has done since its last reset; no protocol decision depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Remote stores accepted from this node's processors.
+    pub stores: u64,
+    /// Remote loads accepted.
+    pub loads: u64,
+    /// Requests served for others (and for itself).
+    pub served: u64,
+    /// Requests of others refused.
+    pub refused: u64,
+    /// Stores dropped; each is reported on its import or in ERROR.
+    pub dropped: u64,
+    /// Times an import became congested.
+    pub congested: u64,
+    /// Events posted.
+    pub events: u64,
+    /// Errors latched or found latched.
+    pub errors: u64,
+}
+
+/// The joined fabric.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) credits: [u32; 4],
+    pub(crate) nodes: u32,
+}
+
+/// Why a step was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The request at the head of a source's queue.
+    Serve(NodeId),
+    /// The command of an admin slot.
+    Command(u32),
+    /// The next store of the job with this number.
+    Job(u64),
+    /// Its owner was reset away.
+    Cancelled,
+}
+
+/// What follows the last store of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    AdminDone(u32),
+    EventPosted,
+}
+
+/// Stores of whole words into the board's own tables in guest memory, one after the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) stores: VecDeque<(u64, u64)>,
+    pub(crate) then: Then,
+}
+
+/// The host interface board of one node.
+#[derive(Clone, Debug)]
+pub struct Hib {
+    pub(crate) config: HibConfig,
+    pub(crate) now: u64,
+    pub(crate) bus_master: bool,
+    pub(crate) incarnation: u32,
+    pub(crate) link: Option<Link>,
+    pub(crate) registers: Registers,
+    pub(crate) admin: Admin,
+    pub(crate) events: EventQueue,
+    pub(crate) issuer: Issuer,
+    pub(crate) server: Server,
+    steps: BTreeMap<StepId, Purpose>,
+    next_step: StepId,
+    jobs: BTreeMap<u64, Job>,
+    next_job: u64,
+    resetting: bool,
+    returned: [u32; 4],
+    pub(crate) counters: Counters,
+}
+
+impl Hib {
+    /// A board that has just been powered on: no link, no grants, no imports.
+    pub fn new(config: HibConfig) -> Hib {
+        Hib {
+            issuer: Issuer::new(&config),
+            server: Server::new(&config),
+            now: 0,
+            bus_master: false,
+            incarnation: 1,
+            link: None,
+            registers: Registers::default(),
+            admin: Admin::default(),
+            events: EventQueue::default(),
+            steps: BTreeMap::new(),
+            next_step: 0,
+            jobs: BTreeMap::new(),
+            next_job: 0,
+            resetting: false,
+            returned: [0; 4],
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Sizes and limits.
+    pub fn config(&self) -> &HibConfig {
+        &self.config
+    }
+
+    /// What the board has done since its last reset.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The board's present incarnation.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    /// Whether no guest-memory step is in flight.
+    pub fn is_quiescent(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
+    pub fn deadline(&self) -> Option<u64> {
+        self.issuer.deadline()
+    }
+
+    /// Takes one event and appends what is to be done. Never panics.
+    pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
+        match event {
+            Event::Read { token, bar, offset, size } => match bar {
+                Bar::Control => {
+                    let data = self.read_register(offset, size, out);
+                    out.push(Action::ReadDone { token, data });
+                }
+                // The context page is for stores; results arrive in the status page.
+                Bar::Contexts => out.push(Action::ReadDone { token, data: 0 }),
+                Bar::Window => self.load(token, offset, size, out),
+            },
+            Event::Write { bar, offset, size, data } => match bar {
+                Bar::Control => self.write_register(offset, size, data, out),
+                Bar::Contexts => self.quiet(offset, size, data, out),
+                Bar::Window => self.store(offset, size, data, out),
+            },
+            Event::IntakeDry => self.intake_dry(out),
+            Event::Packet(packet) => self.packet(packet, out),
+            Event::Credit { class, count } => {
+                if let Some(link) = &mut self.link {
+                    let credit = &mut link.credits[class as usize];
+                    *credit = credit.saturating_add(count);
+                }
+                self.pump_all(out);
+            }
+            Event::LinkUp { incarnation, nodes, credits } => self.link_up(incarnation, nodes, credits, out),
+            Event::LinkDown => self.link_down(out),
+            Event::NodeUp { node, incarnation } => self.node_up(node, incarnation, out),
+            Event::NodeDown { node } => self.node_down(node, Status::NodeDown, out),
+            Event::StepDone { step, result } => self.step_done(step, result, out),
+            Event::Reset => self.reset(out),
+            Event::BusMaster(on) => {
+                self.bus_master = on;
+                if on {
+                    self.post_events(out);
+                    let jobs: Vec<u64> = self.jobs.keys().copied().collect();
+                    for job in jobs {
+                        self.advance_job(job, out);
+                    }
+                }
+            }
+            Event::Tick { now } => {
+                self.now = self.now.max(now);
+                self.expire(out);
+            }
+        }
+        self.return_credits(out);
+        if self.resetting && self.steps.is_empty() {
+            self.resetting = false;
+            out.push(Action::ResetDone);
+        }
+    }
+
+    fn packet(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        match packet.class() {
+            Class::Reply => self.reply(packet, out),
+            _ => self.request(packet, out),
+        }
+    }
+
+    // ---- steps and jobs ----
+
+    pub(crate) fn step(&mut self, op: Step, purpose: Purpose, out: &mut Vec<Action>) {
+        let step = self.next_step;
+        self.next_step += 1;
+        self.steps.insert(step, purpose);
+        out.push(Action::Step { step, op });
+    }
+
+    fn step_done(&mut self, step: StepId, result: StepResult, out: &mut Vec<Action>) {
+        match self.steps.remove(&step) {
+            Some(Purpose::Serve(source)) => self.served(source, result, out),
+            Some(Purpose::Command(slot)) => self.command_loaded(slot, result, out),
+            Some(Purpose::Job(job)) => self.job_stored(job, result, out),
+            Some(Purpose::Cancelled) | None => {}
+        }
+    }
+
+    /// Starts a series of 8-byte stores into the board's own tables. While bus mastering is off they wait.
+    pub(crate) fn job(&mut self, stores: impl IntoIterator<Item = (u64, u64)>, then: Then, out: &mut Vec<Action>) {
+        let number = self.next_job;
+        self.next_job += 1;
+        self.jobs.insert(number, Job { stores: stores.into_iter().collect(), then });
+        self.advance_job(number, out);
+    }
+
+    fn advance_job(&mut self, number: u64, out: &mut Vec<Action>) {
+        if !self.bus_master || self.steps.values().any(|p| *p == Purpose::Job(number)) {
+            return;
+        }
+        let Some(job) = self.jobs.get(&number) else { return };
+        match job.stores.front() {
+            Some(&(address, data)) => {
+                self.step(Step::Store { address, size: 8, data }, Purpose::Job(number), out);
+            }
+            None => {
+                let then = job.then;
+                self.jobs.remove(&number);
+                match then {
+                    Then::Nothing => {}
+                    Then::AdminDone(slot) => self.admin_completed(slot, out),
+                    Then::EventPosted => self.event_posted(out),
+                }
+            }
+        }
+    }
+
+    fn job_stored(&mut self, number: u64, result: StepResult, out: &mut Vec<Action>) {
+        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let stored = job.stores.pop_front();
+        if let StepResult::Failed(status) = result {
+            let address = stored.map_or(0, |(address, _)| address);
+            let then = job.then;
+            self.jobs.remove(&number);
+            self.own_memory_failed(address, status, out);
+            match then {
+                // The queue is unusable: causes stay pending until the driver programs another one.
+                Then::EventPosted => self.events.disable(),
+                Then::AdminDone(slot) => self.admin.release(slot),
+                Then::Nothing => {}
+            }
+            return;
+        }
+        self.advance_job(number, out);
+    }
+
+    pub(crate) fn own_memory_failed(&mut self, address: u64, status: Status, out: &mut Vec<Action>) {
+        out.push(Action::Notice(Notice::Memory { address, status }));
+        self.latch_error(Bar::Control, address, 8, status, out);
+    }
+
+    // ---- link and nodes ----
+
+    fn link_up(&mut self, incarnation: u32, nodes: u32, credits: [u32; 4], out: &mut Vec<Action>) {
+        self.link = Some(Link { credits, nodes });
+        if self.incarnation > incarnation {
+            // This board outlived a fabric that counted lower: the others must learn the number it uses.
+            out.push(Action::AnnounceReset { incarnation: self.incarnation });
+        }
+        self.incarnation = self.incarnation.max(incarnation);
+        // Generations of this join are greater than all of an earlier process under the same node id.
+        self.server.raise_generation(u64::from(incarnation) << 32);
+        self.returned = [0; 4];
+        self.cause(crate::events::Cause::LinkState, out);
+    }
+
+    fn link_down(&mut self, out: &mut Vec<Action>) {
+        if self.link.take().is_none() {
+            return;
+        }
+        for node in 0..self.config.window.nodes() {
+            let node = node as NodeId;
+            if node != self.config.node {
+                self.node_down(node, Status::LinkDown, out);
+            }
+        }
+        self.cause(crate::events::Cause::LinkState, out);
+    }
+
+    fn node_up(&mut self, node: NodeId, incarnation: u32, out: &mut Vec<Action>) {
+        if node == self.config.node {
+            return;
+        }
+        let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
+        if peer.incarnation.replace(incarnation) != Some(incarnation) {
+            self.cause(crate::events::Cause::NodeState(node), out);
+        }
+    }
+
+    fn node_down(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+        if node == self.config.node {
+            return;
+        }
+        let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
+        if peer.incarnation.take().is_none() {
+            return;
+        }
+        self.fail_peer(node, status, out);
+        self.forget_requests_of(node);
+        self.cause(crate::events::Cause::NodeState(node), out);
+    }
+
+    /// Whether a node can be reached now; the node itself always can.
+    pub(crate) fn reachable(&self, node: NodeId) -> Result<(), Status> {
+        if node == self.config.node {
+            return Ok(());
+        }
+        let Some(link) = &self.link else { return Err(Status::LinkDown) };
+        if u32::from(node) >= link.nodes {
+            return Err(Status::BadNode);
+        }
+        match self.issuer.peers.get(usize::from(node)) {
+            Some(peer) if peer.incarnation.is_some() => Ok(()),
+            Some(_) => Err(Status::NodeDown),
+            None => Err(Status::BadNode),
+        }
+    }
+
+    /// Notes that a packet of the switch has left this board's input buffer.
+    pub(crate) fn consumed(&mut self, class: Class) {
+        self.returned[class as usize] += 1;
+    }
+
+    /// Returns credits a quarter of the buffer at a time: the switch never runs dry, and frames stay few.
+    fn return_credits(&mut self, out: &mut Vec<Action>) {
+        if self.link.is_none() {
+            return;
+        }
+        for class in Class::ALL {
+            let count = self.returned[class as usize];
+            if count > 0 && count >= self.config.credits[class as usize] / 4 {
+                self.returned[class as usize] = 0;
+                out.push(Action::Credit { class, count });
+            }
+        }
+    }
+
+    pub(crate) fn transmit(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        if packet.dst == self.config.node {
+            // Self-addressed traffic takes the same path without the fabric.
+            self.packet(packet, out);
+        } else {
+            out.push(Action::Send(packet));
+        }
+    }
+
+    // ---- reset ----
+
+    fn reset(&mut self, out: &mut Vec<Action>) {
+        self.fail_all(Status::Reset, out);
+        self.refuse_all(Status::Reset, out);
+        for purpose in self.steps.values_mut() {
+            if !matches!(purpose, Purpose::Serve(_)) {
+                *purpose = Purpose::Cancelled;
+            }
+        }
+        self.jobs.clear();
+        self.registers = Registers::default();
+        self.admin = Admin::default();
+        self.events = EventQueue::default();
+        self.counters = Counters::default();
+        self.bus_master = false;
+        self.incarnation += 1;
+        if self.link.is_some() {
+            out.push(Action::AnnounceReset { incarnation: self.incarnation });
+        }
+        self.resetting = true;
+    }
+
+    pub(crate) fn counter(&self, register: Register) -> u64 {
+        let c = &self.counters;
+        match register {
+            Register::CountStores => c.stores,
+            Register::CountLoads => c.loads,
+            Register::CountServed => c.served,
+            Register::CountRefused => c.refused,
+            Register::CountDropped => c.dropped,
+            Register::CountCongested => c.congested,
+            Register::CountEvents => c.events,
+            _ => c.errors,
+        }
+    }
+}

@@ -1,0 +1,848 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The issuing side: window accesses, imports, back-pressure, and quiet.
+//!
+//! A store is accepted into the queue of its *destination* (per-pair FIFO, SPEC I8), leaves it when the window of
+//! outstanding requests and the switch's credits allow, and is finished when its acknowledgement arrives. Nothing
+//! accepted is forgotten: it ends performed, or refused or failed with the import's error latched. A lost store *cuts* its
+//! import: later stores are dropped until the driver acknowledges, so that none passes a lost one.
+
+use crate::config::Bug;
+use crate::events::Cause;
+use crate::hib::{Hib, Then};
+use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_wire::admin::{Command, Completion};
+use telegraphos_wire::window::Aperture;
+use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, WindowAddress};
+use telegraphos_wire::{context, event};
+
+/// One open import: where it leads, and what of it is unfinished.
+#[derive(Clone, Debug)]
+pub(crate) struct Import {
+    context: u16,
+    node: NodeId,
+    first_slot: u32,
+    slots: u32,
+    page: u32,
+    length: u64,
+    generation: u64,
+    rights: Rights,
+    /// Stores accepted, and of those finished (both since the import was opened).
+    issued: u64,
+    finished: u64,
+    /// Stores accepted that wait in the destination's queue.
+    waiting: u32,
+    /// Congested by its own waiting stores; by the board's intake.
+    congested: bool,
+    throttled: bool,
+    /// Stored since the socket was last dry.
+    active: bool,
+    cut: bool,
+    error: Option<Status>,
+    closing: Option<u32>,
+}
+
+impl Import {
+    fn stopped(&self) -> bool {
+        self.congested || self.throttled
+    }
+}
+
+/// Something that waits for a reply other than a store.
+#[derive(Clone, Debug)]
+enum Asked {
+    Load { token: Token, import: u16, size: u8 },
+    Lookup { slot: u32 },
+}
+
+#[derive(Clone, Debug)]
+struct Question {
+    node: NodeId,
+    deadline: u64,
+    asked: Asked,
+}
+
+/// An entry of a destination's queue.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    Store {
+        import: u16,
+        at: RemoteAddr,
+        size: u8,
+        data: u64,
+    },
+    /// A load or lookup, by its number in `questions`; gone from there if it has timed out.
+    Question {
+        number: u64,
+        body: Body,
+    },
+}
+
+/// A request that was sent and not yet answered.
+#[derive(Clone, Copy, Debug)]
+enum Sent {
+    Store { import: u16 },
+    Question { number: u64 },
+}
+
+/// What this node knows of another, and what it has for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Peer {
+    pub(crate) incarnation: Option<u32>,
+    waiting: VecDeque<Waiting>,
+    outstanding: u32,
+    /// Slot -> import + 1; empty until the first import of this node.
+    slots: Vec<u16>,
+}
+
+/// Where a checked window access goes: import, address, bytes.
+type Target = (u16, RemoteAddr, u8);
+
+/// A refused window access: node, import if the address had one, reason.
+type Rejection = (NodeId, Option<u16>, Status);
+
+#[derive(Clone, Debug)]
+struct Quiet {
+    cookie: u64,
+    /// Imports and how many of their stores must be finished.
+    targets: Vec<(u16, u64)>,
+}
+
+#[derive(Clone, Debug)]
+struct Context {
+    status_page: u64,
+    quiets: BTreeMap<u8, Quiet>,
+    errors: u64,
+}
+
+/// All state of the issuing side.
+#[derive(Clone, Debug)]
+pub(crate) struct Issuer {
+    pub(crate) peers: Vec<Peer>,
+    imports: Vec<Option<Box<Import>>>,
+    contexts: BTreeMap<u16, Context>,
+    /// Tag index -> (tag, node, what).
+    sent: Vec<Option<(u32, NodeId, Sent)>>,
+    free_tags: Vec<u32>,
+    tag_round: u32,
+    questions: BTreeMap<u64, Question>,
+    next_question: u64,
+    deadlines: BTreeSet<(u64, u64)>,
+    waiting_total: u32,
+    intake: u32,
+    throttled: BTreeSet<u16>,
+}
+
+/// A tag is an index into the table of sent requests, with a round above it that makes late answers recognisable.
+const TAG_INDEX_BITS: u32 = 20;
+
+fn ones(size: u8) -> u64 {
+    if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
+}
+
+fn access_size(offset: u64, size: u32) -> Result<u8, Status> {
+    match size {
+        1 | 2 | 4 | 8 if offset % u64::from(size) == 0 => Ok(size as u8),
+        _ => Err(Status::BadSize),
+    }
+}
+
+impl Issuer {
+    pub(crate) fn new(config: &HibConfig) -> Issuer {
+        Issuer {
+            peers: vec![Peer::default(); config.window.nodes() as usize],
+            imports: vec![None; usize::from(config.imports)],
+            contexts: BTreeMap::new(),
+            sent: Vec::new(),
+            free_tags: Vec::new(),
+            tag_round: 0,
+            questions: BTreeMap::new(),
+            next_question: 0,
+            deadlines: BTreeSet::new(),
+            waiting_total: 0,
+            intake: 0,
+            throttled: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    pub(crate) fn any_congested(&self) -> bool {
+        self.imports.iter().flatten().any(|i| i.stopped())
+    }
+
+    fn import(&mut self, number: u16) -> Option<&mut Import> {
+        self.imports.get_mut(usize::from(number))?.as_deref_mut()
+    }
+
+    pub(crate) fn open_context(&mut self, number: u16, status_page: u64) -> Result<(), Status> {
+        if self.contexts.contains_key(&number) {
+            return Err(Status::Busy);
+        }
+        self.contexts.insert(number, Context { status_page, quiets: BTreeMap::new(), errors: 0 });
+        Ok(())
+    }
+
+    pub(crate) fn close_context(&mut self, number: u16) -> Result<(), Status> {
+        if self.imports.iter().flatten().any(|i| i.context == number) {
+            return Err(Status::Busy);
+        }
+        self.contexts.remove(&number).map(|_| ()).ok_or(Status::Invalid)
+    }
+
+    fn take_tag(&mut self, node: NodeId, sent: Sent) -> u32 {
+        let index = match self.free_tags.pop() {
+            Some(index) => index,
+            None => {
+                self.sent.push(None);
+                self.sent.len() as u32 - 1
+            }
+        };
+        self.tag_round = self.tag_round.wrapping_add(1);
+        let tag = index | self.tag_round << TAG_INDEX_BITS;
+        self.sent[index as usize] = Some((tag, node, sent));
+        tag
+    }
+
+    fn release_tag(&mut self, tag: u32, node: NodeId) -> Option<Sent> {
+        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
+        let entry = self.sent.get_mut(index as usize)?;
+        match *entry {
+            Some((t, n, sent)) if t == tag && n == node => {
+                *entry = None;
+                self.free_tags.push(index);
+                Some(sent)
+            }
+            _ => None,
+        }
+    }
+
+    fn slot(&self, address: &WindowAddress) -> Option<u16> {
+        let slots = &self.peers.get(usize::from(address.node))?.slots;
+        slots.get(address.slot() as usize)?.checked_sub(1)
+    }
+}
+
+impl Hib {
+    // ---- window accesses ----
+
+    /// Finds and checks the import behind a window address; on failure says which import it was, if any.
+    fn resolve(&self, offset: u64, size: u32, right: Rights) -> Result<Target, Rejection> {
+        let address = self.config.window.decode(offset);
+        let node = address.node;
+        let size = access_size(offset, size).map_err(|status| (node, None, status))?;
+        if address.aperture != Aperture::Plain {
+            return Err((node, None, Status::Aperture));
+        }
+        let Some(number) = self.issuer.slot(&address) else {
+            // Name the nearer reason where there is one: the id is beyond the fabric's nodes.
+            let status = match &self.link {
+                Some(link) if u32::from(node) >= link.nodes && node != self.config.node => Status::BadNode,
+                _ => Status::Unmapped,
+            };
+            return Err((node, None, status));
+        };
+        let Some(import) = self.issuer.imports[usize::from(number)].as_deref() else {
+            return Err((node, None, Status::Unmapped));
+        };
+        let fail = |status| Err((node, Some(number), status));
+        if !import.rights.contains(right) {
+            return fail(Status::Rights);
+        }
+        let page = address.slot() - import.first_slot;
+        let within = address.within();
+        if (u64::from(page) << UNIT_SHIFT) + u64::from(within) + u64::from(size) > import.length {
+            return fail(Status::Bounds);
+        }
+        if let Err(status) = self.reachable(node) {
+            return fail(status);
+        }
+        let at = RemoteAddr { page: import.page + page, offset: within, generation: import.generation };
+        Ok((number, at, size))
+    }
+
+    pub(crate) fn store(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
+        self.count_intake(out);
+        let (number, at, size) = match self.resolve(offset, size, Rights::WRITE) {
+            Ok(found) => found,
+            Err((node, Some(import), status)) => return self.lose_store(node, import, status, out),
+            Err((_, None, status)) => {
+                self.counters.dropped += 1;
+                return self.bad_access(Bar::Window, offset, size, status, out);
+            }
+        };
+        let full = self.issuer.waiting_total >= self.config.reserve;
+        let Some(import) = self.issuer.import(number) else { return };
+        let node = import.node;
+        if import.cut && !self.config.has(Bug::PassLostStore) {
+            self.counters.dropped += 1;
+            return;
+        }
+        if full {
+            return self.lose_store(node, number, Status::Cut, out);
+        }
+        let peer = &mut self.issuer.peers[usize::from(node)];
+        if self.config.has(Bug::DropWhenFull) && peer.outstanding >= self.config.outstanding {
+            return;
+        }
+        peer.waiting.push_back(Waiting::Store { import: number, at, size, data: data & ones(size) });
+        self.issuer.waiting_total += 1;
+        if let Some(import) = self.issuer.import(number) {
+            import.issued += 1;
+            import.waiting += 1;
+            import.active = true;
+        }
+        self.counters.stores += 1;
+        self.pump(node, out);
+        let congest_at = self.config.congest_at;
+        if let Some(import) =
+            self.issuer.import(number).filter(|import| import.waiting >= congest_at && !import.congested)
+        {
+            import.congested = true;
+            self.stopped(number, true, out);
+        }
+    }
+
+    pub(crate) fn load(&mut self, token: Token, offset: u64, size: u32, out: &mut Vec<Action>) {
+        let (number, at, size) = match self.resolve(offset, size, Rights::READ) {
+            Ok(found) => found,
+            Err((node, import, status)) => {
+                match import {
+                    Some(import) => self.fail_load(node, import, status, out),
+                    None => self.bad_access(Bar::Window, offset, size, status, out),
+                }
+                out.push(Action::ReadDone { token, data: ones(size.min(8) as u8) });
+                return;
+            }
+        };
+        let Some(import) = self.issuer.import(number) else { return };
+        let (node, context) = (import.node, import.context);
+        self.counters.loads += 1;
+        let asked = Asked::Load { token, import: number, size };
+        self.ask(node, asked, Body::Read { at, context, size }, out);
+    }
+
+    /// Queues a load or lookup behind everything sent to its node before.
+    fn ask(&mut self, node: NodeId, asked: Asked, body: Body, out: &mut Vec<Action>) {
+        let number = self.issuer.next_question;
+        self.issuer.next_question += 1;
+        let deadline = self.now + self.config.load_limit;
+        self.issuer.questions.insert(number, Question { node, deadline, asked });
+        self.issuer.deadlines.insert((deadline, number));
+        self.issuer.peers[usize::from(node)].waiting.push_back(Waiting::Question { number, body });
+        self.pump(node, out);
+    }
+
+    fn take_question(&mut self, number: u64) -> Option<Question> {
+        let question = self.issuer.questions.remove(&number)?;
+        self.issuer.deadlines.remove(&(question.deadline, number));
+        Some(question)
+    }
+
+    /// Ends a load or lookup without an answer.
+    fn fail_question(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+        let Some(question) = self.take_question(number) else { return };
+        match question.asked {
+            Asked::Load { token, import, size } => {
+                self.fail_load(question.node, import, status, out);
+                out.push(Action::ReadDone { token, data: ones(size) });
+            }
+            Asked::Lookup { slot } => self.complete_status(slot, status, out),
+        }
+    }
+
+    pub(crate) fn expire(&mut self, out: &mut Vec<Action>) {
+        while let Some(&(deadline, number)) = self.issuer.deadlines.first() {
+            if deadline > self.now {
+                return;
+            }
+            self.fail_question(number, Status::Timeout, out);
+            self.issuer.deadlines.remove(&(deadline, number));
+        }
+    }
+
+    // ---- sending ----
+
+    pub(crate) fn pump_all(&mut self, out: &mut Vec<Action>) {
+        for node in 0..self.issuer.peers.len() {
+            self.pump(node as NodeId, out);
+        }
+    }
+
+    /// Sends what the window of outstanding requests and the credits allow.
+    pub(crate) fn pump(&mut self, node: NodeId, out: &mut Vec<Action>) {
+        let own = node == self.config.node;
+        loop {
+            let peer = &mut self.issuer.peers[usize::from(node)];
+            if peer.waiting.is_empty() || peer.outstanding >= self.config.outstanding {
+                return;
+            }
+            if !own {
+                match &mut self.link {
+                    Some(link) if link.credits[Class::Request as usize] > 0 => {}
+                    _ => return,
+                }
+            }
+            let Some(waiting) = peer.waiting.pop_front() else { return };
+            let (body, sent) = match waiting {
+                Waiting::Store { import, at, size, data } => {
+                    let context = self.left_queue(import, out);
+                    (Body::Write { at, context, size, data }, Sent::Store { import })
+                }
+                Waiting::Question { number, body } => {
+                    if !self.issuer.questions.contains_key(&number) {
+                        continue; // It has timed out already.
+                    }
+                    (body, Sent::Question { number })
+                }
+            };
+            if let Some(link) = self.link.as_mut().filter(|_| !own) {
+                link.credits[Class::Request as usize] -= 1; // Checked above.
+            }
+            self.issuer.peers[usize::from(node)].outstanding += 1;
+            let tag = self.issuer.take_tag(node, sent);
+            let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, body };
+            self.transmit(packet, out);
+        }
+    }
+
+    /// A store of `import` leaves the waiting queue; ends the import's congestion when few are left.
+    fn left_queue(&mut self, number: u16, out: &mut Vec<Action>) -> u16 {
+        self.issuer.waiting_total -= 1;
+        let clear_at = self.config.clear_at;
+        let Some(import) = self.issuer.import(number) else { return 0 };
+        import.waiting -= 1;
+        let context = import.context;
+        if import.congested && import.waiting <= clear_at {
+            import.congested = false;
+            let free = !import.throttled;
+            if free {
+                self.stopped(number, false, out);
+            }
+        }
+        context
+    }
+
+    // ---- replies ----
+
+    pub(crate) fn reply(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        if packet.incarnation != self.incarnation && packet.src != self.config.node {
+            return; // An answer to an earlier life.
+        }
+        let Some(sent) = self.issuer.release_tag(packet.tag, packet.src) else { return };
+        let peer = &mut self.issuer.peers[usize::from(packet.src)];
+        peer.outstanding = peer.outstanding.saturating_sub(1);
+        match (sent, packet.body) {
+            (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
+            (Sent::Question { number }, body) => self.answered(number, &body, out),
+            // A peer that answers a store with something else has lost its mind: count the store as lost.
+            (Sent::Store { import }, _) => self.store_finished(import, Status::Invalid, out),
+        }
+        self.pump(packet.src, out);
+    }
+
+    fn answered(&mut self, number: u64, body: &Body, out: &mut Vec<Action>) {
+        match *body {
+            Body::ReadReply { status: Status::Ok, data } => {
+                let Some(question) = self.take_question(number) else { return };
+                match question.asked {
+                    Asked::Load { token, size, .. } => {
+                        out.push(Action::ReadDone { token, data: data & ones(size) });
+                    }
+                    Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
+                }
+            }
+            Body::LookupReply { status: Status::Ok, page, count, length, generation, rights } => {
+                let Some(question) = self.take_question(number) else { return };
+                if let Asked::Lookup { slot } = question.asked {
+                    let completion = Completion {
+                        index: page,
+                        count,
+                        generation,
+                        length,
+                        rights: u32::from(rights.0),
+                        ..Completion::of(0, Status::Ok)
+                    };
+                    self.complete(slot, completion, out);
+                }
+            }
+            Body::ReadReply { status, .. } | Body::LookupReply { status, .. } | Body::WriteAck { status } => {
+                let status = if status.is_ok() { Status::Invalid } else { status };
+                self.fail_question(number, status, out);
+            }
+            _ => self.fail_question(number, Status::Invalid, out),
+        }
+    }
+
+    fn store_finished(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+        let Some(import) = self.issuer.import(number) else { return };
+        import.finished += 1;
+        let node = import.node;
+        if !status.is_ok() {
+            self.lose_store(node, number, status, out);
+        }
+        self.progressed(number, out);
+    }
+
+    // ---- errors ----
+
+    /// A store of an import is lost: latch the first reason, cut the import, drop what waits behind.
+    fn lose_store(&mut self, node: NodeId, number: u16, status: Status, out: &mut Vec<Action>) {
+        self.counters.dropped += 1;
+        out.push(Action::Notice(Notice::LostStore(LostStore { node, import: Some(number), status })));
+        let Some(import) = self.issuer.import(number) else { return };
+        let first = !import.cut;
+        import.cut = true;
+        // What waits was issued before a store that found no room, and still goes out; after a refusal it must not.
+        if status != Status::Cut && first && !self.config.has(Bug::PassLostStore) {
+            self.purge(number, out);
+        }
+        self.latch(number, status, out);
+        if first {
+            self.cause(Cause::ImportState(number), out);
+        }
+    }
+
+    fn fail_load(&mut self, node: NodeId, import: u16, status: Status, out: &mut Vec<Action>) {
+        out.push(Action::Notice(Notice::FailedLoad { node, status }));
+        self.latch(import, status, out);
+    }
+
+    fn latch(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+        self.counters.errors += 1;
+        let Some(import) = self.issuer.import(number) else { return };
+        if import.error.is_some() {
+            return;
+        }
+        import.error = Some(status);
+        let context = import.context;
+        if let Some(context) = self.issuer.contexts.get_mut(&context) {
+            context.errors += 1;
+            let store = (context.status_page + 8 * context::QUIET_SLOTS as u64, context.errors);
+            self.job([store], Then::Nothing, out);
+        }
+        self.cause(Cause::ImportState(number), out);
+    }
+
+    /// Drops the waiting stores of an import. They were never sent, so they leave the count of issued ones too.
+    fn purge(&mut self, number: u16, out: &mut Vec<Action>) {
+        let Some(import) = self.issuer.import(number) else { return };
+        let node = import.node;
+        let queue = &mut self.issuer.peers[usize::from(node)].waiting;
+        let before = queue.len();
+        queue.retain(|w| !matches!(w, Waiting::Store { import, .. } if *import == number));
+        let purged = (before - queue.len()) as u32;
+        if purged == 0 {
+            return;
+        }
+        self.issuer.waiting_total -= purged;
+        self.counters.dropped += u64::from(purged);
+        if let Some(import) = self.issuer.import(number) {
+            import.issued -= u64::from(purged);
+            import.waiting = 0;
+            let freed = std::mem::take(&mut import.congested) && !import.throttled;
+            if freed {
+                self.stopped(number, false, out);
+            }
+        }
+        self.progressed(number, out);
+    }
+
+    /// A node or the link has gone: everything for it ends now.
+    pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+        let peer = &mut self.issuer.peers[usize::from(node)];
+        peer.outstanding = 0;
+        let questions: Vec<u64> = peer
+            .waiting
+            .iter()
+            .filter_map(|w| match w {
+                Waiting::Question { number, .. } => Some(*number),
+                Waiting::Store { .. } => None,
+            })
+            .collect();
+        peer.waiting.retain(|w| matches!(w, Waiting::Store { .. }));
+        let tags: Vec<u32> = self.issuer.sent.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
+        // First the stores that waited: `lose_store` purges them with the first failure of their import.
+        for number in 0..self.issuer.imports.len() as u16 {
+            let lost = self.issuer.import(number).is_some_and(|i| i.node == node && i.issued > i.finished);
+            if lost {
+                self.lose_store(node, number, status, out);
+            }
+        }
+        for tag in tags {
+            match self.issuer.release_tag(tag, node) {
+                Some(Sent::Store { import }) => {
+                    if let Some(import) = self.issuer.import(import) {
+                        import.finished += 1;
+                    }
+                    self.progressed(import, out);
+                }
+                Some(Sent::Question { number }) => self.fail_question(number, status, out),
+                None => {}
+            }
+        }
+        // Imports that were cut before may still have had stores waiting behind a full reserve.
+        for number in 0..self.issuer.imports.len() as u16 {
+            if self.issuer.import(number).is_some_and(|i| i.node == node && i.waiting > 0) {
+                self.purge(number, out);
+            }
+        }
+        for number in questions {
+            self.fail_question(number, status, out);
+        }
+    }
+
+    /// Reset: every table of the issuing side is emptied; loads are answered, lookups forgotten with their slots.
+    pub(crate) fn fail_all(&mut self, status: Status, out: &mut Vec<Action>) {
+        let questions: Vec<u64> = self.issuer.questions.keys().copied().collect();
+        for number in questions {
+            if let Some(Question { node, asked: Asked::Load { token, size, .. }, .. }) = self.take_question(number) {
+                out.push(Action::Notice(Notice::FailedLoad { node, status }));
+                out.push(Action::ReadDone { token, data: ones(size) });
+            }
+        }
+        let mut fresh = Issuer::new(&self.config);
+        for (new, old) in fresh.peers.iter_mut().zip(&self.issuer.peers) {
+            new.incarnation = old.incarnation;
+        }
+        // Tags stay unique across the reset.
+        fresh.tag_round = self.issuer.tag_round;
+        fresh.next_question = self.issuer.next_question;
+        self.issuer = fresh;
+    }
+
+    // ---- back-pressure ----
+
+    fn stopped(&mut self, import: u16, on: bool, out: &mut Vec<Action>) {
+        if on {
+            self.counters.congested += 1;
+        }
+        out.push(Action::Notice(Notice::Congested { import, on }));
+        self.cause(Cause::ImportState(import), out);
+    }
+
+    /// QEMU queues posted stores without bound. A socket that never runs dry means that its queue grows: stop the
+    /// processes that store.
+    fn count_intake(&mut self, out: &mut Vec<Action>) {
+        self.issuer.intake = self.issuer.intake.saturating_add(1);
+        if self.issuer.intake < self.config.intake_limit {
+            return;
+        }
+        self.issuer.intake = 0;
+        for number in 0..self.issuer.imports.len() as u16 {
+            let Some(import) = self.issuer.import(number) else { continue };
+            if std::mem::take(&mut import.active) && !import.throttled {
+                import.throttled = true;
+                let news = !import.congested;
+                self.issuer.throttled.insert(number);
+                if news {
+                    self.stopped(number, true, out);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn intake_dry(&mut self, out: &mut Vec<Action>) {
+        self.issuer.intake = 0;
+        for number in std::mem::take(&mut self.issuer.throttled) {
+            let Some(import) = self.issuer.import(number) else { continue };
+            import.throttled = false;
+            if !import.congested {
+                self.stopped(number, false, out);
+            }
+        }
+    }
+
+    pub(crate) fn import_state(&self, number: u16) -> u64 {
+        let Some(import) = self.issuer.imports.get(usize::from(number)).and_then(|i| i.as_deref()) else { return 0 };
+        let mut value = import.error.map_or(0, |status| (status as u64) << 16);
+        if import.stopped() {
+            value |= event::IMPORT_CONGESTED;
+        }
+        if import.cut {
+            value |= event::IMPORT_CUT;
+        }
+        value
+    }
+
+    // ---- quiet ----
+
+    /// A store to a context page: `QUIET[k]` <- import << 48 | cookie.
+    pub(crate) fn quiet(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
+        let number = (offset >> UNIT_SHIFT) as u16;
+        let slot = (offset & (UNIT - 1)).wrapping_sub(context::QUIET) / 8;
+        let scope = (data >> context::COOKIE_BITS) as u16;
+        let cookie = data & ((1 << context::COOKIE_BITS) - 1);
+        let all = u64::from(scope) == context::QUIET_ALL;
+        let wanted = |i: &Import| i.context == number;
+        let status = if size != 8 || offset % 8 != 0 || slot >= context::QUIET_COUNT {
+            Some(Status::BadSize)
+        } else if !self.issuer.contexts.contains_key(&number) {
+            Some(Status::Unmapped)
+        } else if !all && !self.issuer.import(scope).is_some_and(|i| wanted(i)) {
+            Some(Status::Rights)
+        } else {
+            None
+        };
+        if let Some(status) = status {
+            return self.bad_access(Bar::Contexts, offset, size, status, out);
+        }
+        let targets = self
+            .issuer
+            .imports
+            .iter()
+            .enumerate()
+            .filter_map(|(n, import)| Some((n as u16, import.as_deref()?)))
+            .filter(|(n, import)| wanted(import) && (all || *n == scope))
+            .map(|(n, import)| (n, import.issued))
+            .collect();
+        if let Some(context) = self.issuer.contexts.get_mut(&number) {
+            context.quiets.insert(slot as u8, Quiet { cookie, targets });
+        }
+        self.check_quiet(number, out);
+    }
+
+    /// Completes the quiets of a context whose stores are all finished.
+    fn check_quiet(&mut self, number: u16, out: &mut Vec<Action>) {
+        let ignore = self.config.has(Bug::QuietIgnoresOutstanding);
+        let Some(context) = self.issuer.contexts.get(&number) else { return };
+        let imports = &self.issuer.imports;
+        let find = |n: u16| imports.get(usize::from(n)).and_then(|i| i.as_deref());
+        let done: Vec<(u8, u64)> = context
+            .quiets
+            .iter()
+            .filter(|(_, quiet)| {
+                let pending = |(n, target): &(u16, u64)| find(*n).is_some_and(|i| i.finished < (*target).min(i.issued));
+                ignore || !quiet.targets.iter().any(pending)
+            })
+            .map(|(slot, quiet)| {
+                let error = quiet.targets.iter().find_map(|(n, _)| find(*n).and_then(|i| i.error));
+                let status = error.map_or(0, |status| status as u64);
+                (*slot, status << context::COOKIE_BITS | quiet.cookie)
+            })
+            .collect();
+        let page = context.status_page;
+        for (slot, word) in done {
+            if let Some(context) = self.issuer.contexts.get_mut(&number) {
+                context.quiets.remove(&slot);
+            }
+            self.job([(page + 8 * u64::from(slot), word)], Then::Nothing, out);
+        }
+    }
+
+    /// A store of an import has finished: quiets and a pending close may be done.
+    fn progressed(&mut self, number: u16, out: &mut Vec<Action>) {
+        let Some(import) = self.issuer.import(number) else { return };
+        let context = import.context;
+        let closed = if import.finished == import.issued { import.closing } else { None };
+        if self.issuer.contexts.get(&context).is_some_and(|c| !c.quiets.is_empty()) {
+            self.check_quiet(context, out);
+        }
+        if let Some(slot) = closed {
+            self.remove_import(number);
+            self.complete_status(slot, Status::Ok, out);
+        }
+    }
+
+    // ---- admin ----
+
+    pub(crate) fn lookup(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<(), Status> {
+        if u32::from(command.node) >= self.config.window.nodes() {
+            return Err(Status::BadNode);
+        }
+        if command.name[0] == 0 || command.name[63] != 0 {
+            return Err(Status::Invalid);
+        }
+        self.reachable(command.node)?;
+        let body = Body::Lookup {
+            name: command.name,
+            secret: command.secret,
+            uid: command.uid,
+            rights: Rights(command.rights),
+        };
+        self.ask(command.node, Asked::Lookup { slot }, body, out);
+        Ok(())
+    }
+
+    pub(crate) fn import_set(&mut self, command: &Command) -> Result<(), Status> {
+        let Command { import, context, node, index, count, page, generation, length, rights, .. } = *command;
+        if u32::from(node) >= self.config.window.nodes() {
+            return Err(Status::BadNode);
+        }
+        let slots = self.config.window.slots();
+        let sane = import < self.config.imports
+            && count > 0
+            && u64::from(index) + u64::from(count) <= u64::from(slots)
+            && page.checked_add(count).is_some()
+            && length > 0
+            && length <= u64::from(count) * UNIT
+            && Rights::ALL.contains(Rights(rights))
+            && self.issuer.contexts.contains_key(&context);
+        if !sane {
+            return Err(Status::Invalid);
+        }
+        let peer = &mut self.issuer.peers[usize::from(node)];
+        if peer.slots.is_empty() {
+            peer.slots = vec![0; slots as usize];
+        }
+        let range = index as usize..(index + count) as usize;
+        if self.issuer.imports[usize::from(import)].is_some() || peer.slots[range.clone()].iter().any(|s| *s != 0) {
+            return Err(Status::Busy);
+        }
+        peer.slots[range].fill(import + 1);
+        self.issuer.imports[usize::from(import)] = Some(Box::new(Import {
+            context,
+            node,
+            first_slot: index,
+            slots: count,
+            page,
+            length,
+            generation,
+            rights: Rights(rights),
+            issued: 0,
+            finished: 0,
+            waiting: 0,
+            congested: false,
+            throttled: false,
+            active: false,
+            cut: false,
+            error: None,
+            closing: None,
+        }));
+        Ok(())
+    }
+
+    /// Unmaps an import's slots at once; `Ok(false)` if stores of it are unfinished.
+    pub(crate) fn import_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+        let number = command.import;
+        let Some(import) = self.issuer.import(number) else { return Err(Status::Invalid) };
+        if import.closing.is_some() {
+            return Err(Status::Busy);
+        }
+        let (node, first, count) = (import.node, import.first_slot as usize, import.slots as usize);
+        let done = import.issued == import.finished;
+        import.closing = Some(slot);
+        self.issuer.peers[usize::from(node)].slots[first..first + count].fill(0);
+        if done {
+            self.remove_import(number);
+        }
+        Ok(done)
+    }
+
+    fn remove_import(&mut self, number: u16) {
+        if let Some(import) = self.issuer.imports.get_mut(usize::from(number)) {
+            *import = None;
+        }
+        self.issuer.throttled.remove(&number);
+    }
+
+    pub(crate) fn import_ack(&mut self, command: &Command, out: &mut Vec<Action>) -> Result<(), Status> {
+        let Some(import) = self.issuer.import(command.import) else { return Err(Status::Invalid) };
+        import.error = None;
+        import.cut = false;
+        self.cause(Cause::ImportState(command.import), out);
+        Ok(())
+    }
+}

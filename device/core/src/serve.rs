@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving side: grants, published segments, and the requests of other nodes.
+//!
+//! Requests of one source are performed strictly one after the other (SPEC I8), each as one guest-memory step; sources
+//! interleave. Every request is checked against its grant when its step is started, not before.
+
+use crate::config::Bug;
+use crate::hib::{Hib, Purpose};
+use crate::{Action, HibConfig, Notice, Step, StepResult};
+use std::collections::{BTreeMap, VecDeque};
+use telegraphos_wire::admin::Command;
+use telegraphos_wire::packet::Name;
+use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Rights, Status, UNIT};
+
+/// One export page, granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Grant {
+    address: u64,
+    /// Valid bytes from the start of the page.
+    valid: u64,
+    rights: Rights,
+    nodes: [u64; 4],
+    generation: u64,
+}
+
+/// A name others may look up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Segment {
+    page: u32,
+    count: u32,
+    length: u64,
+    generation: u64,
+    rights_owner: Rights,
+    rights_others: Rights,
+    uid: u32,
+    secret: [u8; 16],
+}
+
+/// A request that waits for its turn.
+#[derive(Clone, Debug)]
+struct Inbound {
+    packet: Packet,
+    /// Export page of the step in flight.
+    page: Option<u32>,
+}
+
+/// A revocation that waits for steps in flight.
+#[derive(Clone, Debug)]
+struct Clearing {
+    slot: u32,
+    page: u32,
+    count: u32,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    grants: BTreeMap<u32, Grant>,
+    segments: BTreeMap<Name, Segment>,
+    generation: u64,
+    inbound: Vec<VecDeque<Inbound>>,
+    clearing: Vec<Clearing>,
+}
+
+/// Whether the bit of `node` is set; all ones admits every node, also those beyond the bits.
+fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
+    if *nodes == [u64::MAX; 4] {
+        return true;
+    }
+    nodes.get(usize::from(node) / 64).is_some_and(|word| word >> (node % 64) & 1 == 1)
+}
+
+impl Server {
+    pub(crate) fn new(config: &HibConfig) -> Server {
+        Server {
+            grants: BTreeMap::new(),
+            segments: BTreeMap::new(),
+            generation: 0,
+            inbound: vec![VecDeque::new(); config.window.nodes() as usize],
+            clearing: Vec::new(),
+        }
+    }
+
+    pub(crate) fn raise_generation(&mut self, floor: u64) {
+        self.generation = self.generation.max(floor);
+    }
+
+    fn in_flight(&self, page: u32, count: u32) -> bool {
+        let end = u64::from(page) + u64::from(count);
+        self.inbound
+            .iter()
+            .flat_map(|queue| queue.front())
+            .filter_map(|request| request.page)
+            .any(|p| p >= page && u64::from(p) < end)
+    }
+}
+
+impl Hib {
+    // ---- admin ----
+
+    pub(crate) fn grant_set(&mut self, command: &Command) -> Result<u64, Status> {
+        let Command { index, count, address, length, .. } = *command;
+        let end = u64::from(index) + u64::from(count);
+        let sane = count > 0
+            && end <= u64::from(self.config.export_pages)
+            && address % 4096 == 0
+            && length > 0
+            && length <= u64::from(count) * UNIT
+            && length > u64::from(count - 1) * UNIT
+            && address.checked_add(length).is_some();
+        let rights = Rights(command.rights);
+        if !sane || !Rights::ALL.contains(rights) {
+            return Err(Status::Invalid);
+        }
+        if self.server.grants.range(index..(end as u32)).next().is_some()
+            || self.server.clearing.iter().any(|c| c.page < end as u32 && index < c.page + c.count)
+        {
+            return Err(Status::Busy);
+        }
+        let generation = if command.generation == 0 {
+            self.server.generation += 1;
+            self.server.generation
+        } else {
+            let previous = index.checked_sub(1).and_then(|i| self.server.grants.get(&i));
+            match previous {
+                Some(grant) if grant.generation == command.generation => command.generation,
+                _ => return Err(Status::Stale),
+            }
+        };
+        for i in 0..count {
+            let start = u64::from(i) * UNIT;
+            let grant = Grant {
+                address: address + start,
+                valid: (length - start).min(UNIT),
+                rights,
+                nodes: command.nodes,
+                generation,
+            };
+            self.server.grants.insert(index + i, grant);
+        }
+        Ok(generation)
+    }
+
+    /// Revokes pages at once; `Ok(false)` if an access to them is still in flight.
+    pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+        let Command { index, count, .. } = *command;
+        if count == 0 || u64::from(index) + u64::from(count) > u64::from(self.config.export_pages) {
+            return Err(Status::Invalid);
+        }
+        for page in index..index + count {
+            self.server.grants.remove(&page);
+        }
+        if self.server.in_flight(index, count) {
+            self.server.clearing.push(Clearing { slot, page: index, count });
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    fn finish_clearing(&mut self, out: &mut Vec<Action>) {
+        if self.server.clearing.is_empty() {
+            return;
+        }
+        let clearing = std::mem::take(&mut self.server.clearing);
+        for c in clearing {
+            if self.server.in_flight(c.page, c.count) {
+                self.server.clearing.push(c);
+            } else {
+                self.complete_status(c.slot, Status::Ok, out);
+            }
+        }
+    }
+
+    pub(crate) fn segment_publish(&mut self, command: &Command) -> Result<(), Status> {
+        let name = command.name;
+        let named = name[0] != 0 && name[63] == 0;
+        let all = Rights::ALL;
+        let rights = (Rights(command.rights_owner), Rights(command.rights_others));
+        let span = u64::from(command.count) * UNIT;
+        if !named
+            || command.count == 0
+            || command.length == 0
+            || command.length > span
+            || !all.contains(rights.0)
+            || !all.contains(rights.1)
+        {
+            return Err(Status::Invalid);
+        }
+        let end = u64::from(command.index) + u64::from(command.count);
+        if end > u64::from(self.config.export_pages) {
+            return Err(Status::Invalid);
+        }
+        let held = (command.index..end as u32)
+            .all(|page| self.server.grants.get(&page).is_some_and(|g| g.generation == command.generation));
+        if !held {
+            return Err(Status::NotGranted);
+        }
+        if self.server.segments.contains_key(&name) {
+            return Err(Status::NameTaken);
+        }
+        let segment = Segment {
+            page: command.index,
+            count: command.count,
+            length: command.length,
+            generation: command.generation,
+            rights_owner: rights.0,
+            rights_others: rights.1,
+            uid: command.uid,
+            secret: command.secret,
+        };
+        self.server.segments.insert(name, segment);
+        Ok(())
+    }
+
+    pub(crate) fn segment_withdraw(&mut self, command: &Command) -> Result<(), Status> {
+        self.server.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
+    }
+
+    // ---- requests ----
+
+    pub(crate) fn request(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        let Some(queue) = self.server.inbound.get_mut(usize::from(packet.src)) else {
+            // Only a switch that serves more nodes than the window holds could do this.
+            self.consumed(packet.class());
+            return;
+        };
+        queue.push_back(Inbound { packet, page: None });
+        if queue.len() == 1 || self.config.has(Bug::ServeOutOfOrder) {
+            self.serve(packet.src, out);
+        }
+    }
+
+    /// Starts the request at the head of a source's queue; answers those that need no step.
+    fn serve(&mut self, source: NodeId, out: &mut Vec<Action>) {
+        loop {
+            let queue = &mut self.server.inbound[usize::from(source)];
+            if self.config.has(Bug::ServeOutOfOrder)
+                && let Some(newest) = queue.iter().rposition(|r| r.page.is_none())
+                && queue.front().is_some_and(|r| r.page.is_none())
+            {
+                queue.swap(0, newest);
+            }
+            let Some(request) = queue.front() else { return };
+            if request.page.is_some() {
+                return;
+            }
+            let packet = request.packet;
+            let op = match packet.body {
+                Body::Write { at, size, data, .. } => self
+                    .translate(source, &at, size, Rights::WRITE)
+                    .map(|address| Some((at.page, Step::Store { address, size, data }))),
+                Body::Read { at, size, .. } => self
+                    .translate(source, &at, size, Rights::READ)
+                    .map(|address| Some((at.page, Step::Load { address, size }))),
+                _ => Ok(None),
+            };
+            match op {
+                Ok(Some((page, op))) => {
+                    if let Some(request) = self.server.inbound[usize::from(source)].front_mut() {
+                        request.page = Some(page);
+                    }
+                    self.step(op, Purpose::Serve(source), out);
+                    return;
+                }
+                Ok(None) => {
+                    let body = self.answer_lookup(source, &packet.body);
+                    self.answer(source, packet, body, out);
+                }
+                Err(status) => self.refuse(source, packet, status, out),
+            }
+        }
+    }
+
+    /// The guest address of an access, if every check admits it.
+    fn translate(&self, source: NodeId, at: &RemoteAddr, size: u8, right: Rights) -> Result<u64, Status> {
+        let grant = self.server.grants.get(&at.page).ok_or(Status::NotGranted)?;
+        if grant.generation != at.generation && !self.config.has(Bug::IgnoreGeneration) {
+            return Err(Status::Stale);
+        }
+        if !admits(&grant.nodes, source) {
+            return Err(Status::NotGranted);
+        }
+        if !grant.rights.contains(right) {
+            return Err(Status::Rights);
+        }
+        if u64::from(at.offset) + u64::from(size) > grant.valid {
+            return Err(Status::Bounds);
+        }
+        if !self.bus_master {
+            return Err(Status::MemoryFault);
+        }
+        Ok(grant.address + u64::from(at.offset))
+    }
+
+    /// A step of the request at the head of `source`'s queue is done.
+    pub(crate) fn served(&mut self, source: NodeId, result: StepResult, out: &mut Vec<Action>) {
+        let Some(request) = self.server.inbound[usize::from(source)].front() else { return };
+        let packet = request.packet;
+        let body = match (packet.body, result) {
+            (_, StepResult::Failed(status)) => {
+                self.refuse(source, packet, status, out);
+                self.finish_clearing(out);
+                self.serve(source, out);
+                return;
+            }
+            (Body::Read { .. }, StepResult::Loaded(data)) => Body::ReadReply { status: Status::Ok, data },
+            _ => Body::WriteAck { status: Status::Ok },
+        };
+        self.answer(source, packet, body, out);
+        self.finish_clearing(out);
+        self.serve(source, out);
+    }
+
+    fn refuse(&mut self, source: NodeId, packet: Packet, status: Status, out: &mut Vec<Action>) {
+        self.counters.refused += 1;
+        let page = match packet.body {
+            Body::Write { at, .. } | Body::Read { at, .. } => at.page,
+            _ => 0,
+        };
+        out.push(Action::Notice(Notice::Refused { from: source, page, status }));
+        let body = refusal(&packet.body, status);
+        self.finish(source, packet, body, out);
+    }
+
+    fn answer(&mut self, source: NodeId, packet: Packet, body: Body, out: &mut Vec<Action>) {
+        self.counters.served += 1;
+        self.finish(source, packet, body, out);
+    }
+
+    /// Takes the head of the queue away and sends its reply.
+    fn finish(&mut self, source: NodeId, packet: Packet, body: Body, out: &mut Vec<Action>) {
+        self.server.inbound[usize::from(source)].pop_front();
+        if source != self.config.node {
+            self.consumed(packet.class());
+        }
+        let reply =
+            Packet { src: self.config.node, dst: source, tag: packet.tag, incarnation: packet.incarnation, body };
+        self.transmit(reply, out);
+    }
+
+    fn answer_lookup(&self, source: NodeId, body: &Body) -> Body {
+        let no = |status| refusal(body, status);
+        let Body::Lookup { name, secret, uid, rights } = body else { return no(Status::Invalid) };
+        let Some(segment) = self.server.segments.get(name) else { return no(Status::NoSegment) };
+        let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
+        if segment.secret != *secret || !offered.contains(*rights) {
+            return no(Status::Denied);
+        }
+        let grant = self.server.grants.get(&segment.page).filter(|g| g.generation == segment.generation);
+        match grant {
+            Some(grant) if admits(&grant.nodes, source) => Body::LookupReply {
+                status: Status::Ok,
+                page: segment.page,
+                count: segment.count,
+                length: segment.length,
+                generation: segment.generation,
+                rights: offered,
+            },
+            Some(_) => no(Status::NotGranted),
+            None => no(Status::Stale),
+        }
+    }
+
+    /// Drops the requests of a node that has gone; a step in flight completes and its reply goes nowhere.
+    pub(crate) fn forget_requests_of(&mut self, node: NodeId) {
+        let queue = &mut self.server.inbound[usize::from(node)];
+        let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
+        let dropped: Vec<Class> = queue.drain(keep.min(queue.len())..).map(|r| r.packet.class()).collect();
+        for class in dropped {
+            self.consumed(class);
+        }
+    }
+
+    /// Reset: all grants and names are gone; requests not yet started are refused.
+    pub(crate) fn refuse_all(&mut self, status: Status, out: &mut Vec<Action>) {
+        if !self.config.has(Bug::KeepGrantsOnReset) {
+            self.server.grants.clear();
+        }
+        self.server.segments.clear();
+        self.server.clearing.clear();
+        for source in 0..self.server.inbound.len() {
+            let queue = &mut self.server.inbound[source];
+            let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
+            let rest: Vec<Packet> = queue.drain(keep.min(queue.len())..).map(|r| r.packet).collect();
+            for packet in rest {
+                if usize::from(self.config.node) == source {
+                    continue;
+                }
+                self.consumed(packet.class());
+                let reply = Packet {
+                    src: self.config.node,
+                    dst: packet.src,
+                    tag: packet.tag,
+                    incarnation: packet.incarnation,
+                    body: refusal(&packet.body, status),
+                };
+                self.transmit(reply, out);
+            }
+        }
+    }
+}
+
+fn refusal(body: &Body, status: Status) -> Body {
+    match body {
+        Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
+        Body::Lookup { .. } => {
+            Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0) }
+        }
+        _ => Body::WriteAck { status },
+    }
+}

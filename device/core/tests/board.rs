@@ -1,0 +1,554 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The board's promises, each shown on seeded schedules, and each shown to fail with a deliberate bug.
+
+mod common;
+
+use common::{Cluster, EVENTS, EXPORTS, name64};
+use hib_core::{Bar, Bug, Event, Notice};
+use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::regs::Register;
+use telegraphos_wire::{Rights, Status, UNIT, context, event};
+
+const RW: Rights = Rights(3);
+const SEEDS: u64 = 200;
+
+fn pair(seed: u64, bug: Option<Bug>) -> Cluster {
+    let mut cluster = Cluster::new(3, seed, |c| {
+        c.bug = bug;
+        c.outstanding = 4;
+        c.credits = [8; 4];
+    });
+    for id in 0..3 {
+        cluster.export(id, "seg", 0, 2, RW);
+    }
+    for id in 0..3u16 {
+        for other in 0..3u16 {
+            cluster.import(id, other, "seg", other, 0);
+        }
+    }
+    cluster
+}
+
+/// A check finds nothing on the real core, and finds its deliberate bug.
+fn sees(check: impl Fn(u64, Option<Bug>) -> Result<(), String>, bug: Bug) {
+    for seed in 0..SEEDS {
+        if let Err(e) = check(seed, None) {
+            panic!("seed {seed}: {e}");
+        }
+    }
+    assert!((0..SEEDS).any(|seed| check(seed, Some(bug)).is_err()), "the check is blind to {bug:?}");
+}
+
+#[test]
+fn every_size_lands_and_reads_back_also_on_the_own_node() {
+    let mut c = pair(1, None);
+    for dst in [1, 0] {
+        for (i, size) in [1u32, 2, 4, 8].into_iter().enumerate() {
+            let value = 0x8877_6655_4433_2211u64;
+            let at = 64 * i as u64 + UNIT - 256;
+            let address = c.address(dst, 0, at);
+            c.store(0, address, size, value);
+            let mask = if size == 8 { u64::MAX } else { (1 << (8 * size)) - 1 };
+            assert_eq!(c.load(0, address, size), value & mask);
+            assert_eq!(c.ram_u64(dst, EXPORTS + at), value & mask, "neighbouring bytes stay untouched");
+        }
+        let last = c.address(dst, 1, UNIT - 8);
+        c.store(0, last, 8, 42);
+        assert_eq!(c.load(0, last, 8), 42, "the last word of the segment");
+    }
+}
+
+#[test]
+fn i8_per_pair_fifo() {
+    sees(
+        |seed, bug| {
+            let mut c = pair(seed, bug);
+            for i in 0..40u64 {
+                for src in 0..2 {
+                    let address = c.address(2, 0, 8 * (c.rng.clone().next() % 512));
+                    c.store(src, address, 8, u64::from(src) << 32 | (i + 1));
+                }
+                if c.rng.below(3) == 0 {
+                    c.step();
+                }
+            }
+            c.settle();
+            for src in 0..2u64 {
+                let seen: Vec<u64> = c.nodes[2].performed.iter().map(|p| p.1).filter(|v| v >> 32 == src).collect();
+                let wanted: Vec<u64> = (1..=40).map(|i| src << 32 | i).collect();
+                if seen != wanted {
+                    return Err(format!("source {src}: performed {seen:x?}"));
+                }
+            }
+            Ok(())
+        },
+        Bug::ServeOutOfOrder,
+    );
+}
+
+#[test]
+fn i7_quiet_waits_for_every_earlier_store() {
+    sees(
+        |seed, bug| {
+            let mut c = pair(seed, bug);
+            for i in 0..30u64 {
+                let dst = 1 + (i % 2) as u16;
+                let address = c.address(dst, 0, 8 * i);
+                c.store(0, address, 8, i + 1);
+            }
+            if c.quiet(0, context::QUIET_ALL, 7) != 0 {
+                return Err("quiet reports an error".into());
+            }
+            for i in 0..30u64 {
+                let dst = 1 + (i % 2) as u16;
+                if c.ram_u64(dst, EXPORTS + 8 * i) != i + 1 {
+                    return Err(format!("store {i} is missing after quiet"));
+                }
+            }
+            Ok(())
+        },
+        Bug::QuietIgnoresOutstanding,
+    );
+}
+
+#[test]
+fn quiet_of_one_import_does_not_wait_for_another() {
+    let mut c = pair(3, None);
+    let (one, two) = (c.address(1, 0, 0), c.address(2, 0, 0));
+    c.event(0, Event::NodeUp { node: 2, incarnation: 0x1000 });
+    for i in 0..100 {
+        c.store(0, two, 8, i);
+    }
+    c.store(0, one, 8, 5);
+    assert_eq!(c.quiet(0, 1, 9), 0);
+    assert_eq!(c.ram_u64(1, EXPORTS), 5);
+}
+
+#[test]
+fn no_store_is_lost_however_small_the_buffers() {
+    sees(
+        |seed, bug| {
+            let mut c = pair(seed, bug);
+            for i in 0..200u64 {
+                let address = c.address(1, 0, 8 * i);
+                c.store(0, address, 8, i + 1);
+            }
+            c.settle();
+            let missing = (0..200u64).filter(|i| c.ram_u64(1, EXPORTS + 8 * i) != i + 1).count();
+            if missing == 0 { Ok(()) } else { Err(format!("{missing} stores are missing")) }
+        },
+        Bug::DropWhenFull,
+    );
+}
+
+#[test]
+fn an_old_generation_is_refused() {
+    sees(
+        |seed, bug| {
+            let mut c = pair(seed, bug);
+            let address = c.address(1, 0, 16);
+            c.store(0, address, 8, 1);
+            c.settle();
+            let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 2, ..Command::default() };
+            assert_eq!(c.admin(1, clear).status, 0);
+            let withdraw = Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("seg"), ..Command::default() };
+            assert_eq!(c.admin(1, withdraw).status, 0);
+            c.export(1, "other", 0, 2, RW);
+            c.store(0, address, 8, 0xbad);
+            if c.quiet(0, 1, 3) != Status::Stale as u16 {
+                return Err("quiet does not report the refusal".into());
+            }
+            if c.ram_u64(1, EXPORTS + 16) != 1 {
+                return Err("the new owner's memory was written".into());
+            }
+            Ok(())
+        },
+        Bug::IgnoreGeneration,
+    );
+}
+
+#[test]
+fn revocation_completes_only_when_nothing_is_in_flight() {
+    for seed in 0..SEEDS {
+        let mut c = pair(seed, None);
+        for i in 0..20u64 {
+            let address = c.address(1, 0, 8 * i);
+            c.store(0, address, 8, i + 1);
+        }
+        for _ in 0..c.rng.below(40) {
+            c.step();
+        }
+        c.admin(1, Command { opcode: admin::GRANT_CLEAR, index: 0, count: 2, ..Command::default() });
+        let before = c.nodes[1].performed.len();
+        c.settle();
+        assert_eq!(c.nodes[1].performed.len(), before, "seed {seed}: a store landed after the revocation");
+    }
+}
+
+#[test]
+fn no_store_passes_a_lost_one() {
+    sees(
+        |seed, bug| {
+            let mut c = pair(seed, bug);
+            // Node 1 goes away with stores waiting and comes back: what follows must not land until acknowledged.
+            for i in 0..20u64 {
+                let address = c.address(1, 0, 8 * i);
+                c.store(0, address, 8, i + 1);
+            }
+            c.event(0, Event::NodeDown { node: 1 });
+            c.event(0, Event::NodeUp { node: 1, incarnation: 0x1000 });
+            let address = c.address(1, 1, 0);
+            c.store(0, address, 8, 0xbad);
+            c.settle();
+            if c.ram_u64(1, EXPORTS + UNIT) != 0 {
+                return Err("a store passed a lost one".into());
+            }
+            let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
+            assert_eq!(c.admin(0, ack).status, 0);
+            c.store(0, address, 8, 6);
+            c.settle();
+            assert_eq!(c.ram_u64(1, EXPORTS + UNIT), 6, "an acknowledged import works again");
+            Ok(())
+        },
+        Bug::PassLostStore,
+    );
+}
+
+#[test]
+fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
+    sees(
+        |seed, bug| {
+            let mut c = Cluster::new(2, seed, |config| config.bug = bug);
+            c.settle();
+            c.register(0, Register::EventSize, 0);
+            c.nodes[0].ram[EVENTS as usize..EVENTS as usize + 64].fill(0);
+            c.register(0, Register::EventSize, 4);
+            let mut seen = std::collections::BTreeSet::new();
+            let mut consumed = 0u32;
+            let mut raised = 0u32;
+            let drain = |c: &mut Cluster, consumed: &mut u32, seen: &mut std::collections::BTreeSet<u64>| {
+                loop {
+                    let entry = EVENTS + u64::from(*consumed % 4) * 16;
+                    let word = c.ram_u64(0, entry + 8);
+                    if (word >> 32) as u32 != *consumed + 1 {
+                        break;
+                    }
+                    if word as u16 == event::NODE_STATE {
+                        seen.insert(c.ram_u64(0, entry));
+                    }
+                    *consumed += 1;
+                }
+                c.register(0, Register::EventConsumer, u64::from(*consumed));
+            };
+            // The last incarnation of 1000 must be seen whenever the driver has looked at everything.
+            for i in 1..=1000u32 {
+                for node in 2..8 {
+                    c.event(0, Event::NodeUp { node, incarnation: i << 8 | u32::from(node) });
+                }
+                raised = raised.max(c.nodes[0].interrupts);
+                for _ in 0..c.rng.below(4) {
+                    c.step();
+                }
+                if c.rng.below(5) == 0 {
+                    drain(&mut c, &mut consumed, &mut seen);
+                }
+            }
+            for _ in 0..50 {
+                c.settle();
+                drain(&mut c, &mut consumed, &mut seen);
+            }
+            if raised == 0 {
+                return Err("no interrupt at all".into());
+            }
+            for node in 2..8u64 {
+                if !seen.contains(&(1000 << 8 | node)) {
+                    return Err(format!("the last state of node {node} was never told"));
+                }
+            }
+            Ok(())
+        },
+        Bug::ForgetCause,
+    );
+}
+
+#[test]
+fn a_reset_board_grants_nothing_and_peers_learn_it() {
+    sees(
+        |seed, bug| {
+            let mut c = pair(seed, bug);
+            for i in 0..20u64 {
+                let address = c.address(1, 0, 8 * i);
+                c.store(0, address, 8, 0x5a5a);
+            }
+            for _ in 0..c.rng.below(60) {
+                c.step();
+            }
+            c.event(1, Event::Reset);
+            while c.nodes[1].resets == 0 {
+                assert!(c.step(), "reset never completes");
+            }
+            c.nodes[1].ram.fill(0); // The rebooted guest's own memory.
+            c.event(1, Event::BusMaster(true));
+            let before = c.nodes[1].performed.len();
+            c.settle();
+            if c.nodes[1].performed.len() != before || c.nodes[1].ram.iter().any(|b| *b != 0) {
+                return Err("an old store landed in a rebooted guest".into());
+            }
+            let status = c.quiet(0, 1, 77);
+            if c.nodes[1].hib.counters().refused > 0 && status == 0 {
+                return Err("a refused store is not reported".into());
+            }
+            Ok(())
+        },
+        Bug::KeepGrantsOnReset,
+    );
+}
+
+#[test]
+fn a_load_that_nobody_answers_returns_all_ones_in_time() {
+    let mut c = pair(5, None);
+    let address = c.address(1, 0, 0);
+    let token = c.start_load(0, address, 4);
+    assert_eq!(c.nodes[0].hib.deadline(), Some(1_000_000));
+    c.event(0, Event::Tick { now: 999_999 });
+    assert!(c.nodes[0].reads.is_empty());
+    c.event(0, Event::Tick { now: 1_000_000 });
+    assert_eq!(c.nodes[0].reads.remove(&token), Some(0xffff_ffff));
+    assert_eq!(c.nodes[0].hib.deadline(), None);
+    c.settle();
+    assert!(c.nodes[0].reads.is_empty(), "the late reply is dropped");
+    assert_eq!(c.quiet(0, 1, 2), Status::Timeout as u16, "the error is latched");
+    let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
+    c.admin(0, ack);
+    assert_eq!(c.load(0, address, 4), 0, "loads work again");
+}
+
+#[test]
+fn a_dead_node_or_link_fails_everything_at_once() {
+    for link in [false, true] {
+        let mut c = pair(6, None);
+        let address = c.address(1, 0, 0);
+        let token = c.start_load(0, address, 8);
+        for i in 0..50 {
+            c.store(0, address, 8, i);
+        }
+        c.start_quiet(0, 3, 1, 55);
+        c.event(0, if link { Event::LinkDown } else { Event::NodeDown { node: 1 } });
+        assert_eq!(c.nodes[0].reads.remove(&token), Some(u64::MAX));
+        c.settle();
+        let wanted = if link { Status::LinkDown } else { Status::NodeDown };
+        assert_eq!(c.quiet_word(0, 3), (wanted as u16, 55));
+        assert_eq!(c.load(0, address, 8), u64::MAX);
+        let own = c.address(0, 0, 8);
+        c.store(0, own, 8, 9);
+        assert_eq!(c.load(0, own, 8), 9, "the own node goes on");
+        assert_eq!(c.lookup(0, 1, "seg").status, wanted as u32);
+    }
+}
+
+#[test]
+fn bad_accesses_are_refused_latched_and_counted() {
+    let mut c = pair(7, None);
+    let sent = c.packets;
+    let cases = [
+        (c.address(1, 5, 0), 8, Status::Unmapped),
+        (c.address(1, 0, 1), 2, Status::BadSize),
+        (c.address(1, 0, 0), 3, Status::BadSize),
+        (c.address(1, 0, 0), 16, Status::BadSize),
+        (c.address(1, 0, 0) + (1 << 23), 8, Status::Aperture),
+        (c.address(7, 0, 0), 8, Status::BadNode),
+    ];
+    for (i, (address, size, wanted)) in cases.into_iter().enumerate() {
+        c.register(0, Register::ErrorAck, 1);
+        c.store(0, address, size, 1);
+        let error = c.nodes[0].hib.register(Register::Error);
+        assert_eq!(error as u16, wanted as u16, "case {i}");
+        assert_eq!(c.nodes[0].hib.register(Register::ErrorAddress), address);
+        let ones = if size == 2 { 0xffff } else { u64::MAX };
+        let got = c.load(0, address, size);
+        assert!(got == ones || size == 3, "case {i}: {got:#x}");
+    }
+    assert_eq!(c.packets, sent, "no packet leaves");
+    assert!(c.nodes[0].hib.counters().errors >= 12);
+    assert!(c.nodes[0].notices.iter().any(|n| matches!(n, Notice::BadAccess { bar: Bar::Window, .. })));
+}
+
+#[test]
+fn rights_are_checked_at_the_issuer_and_at_the_receiver() {
+    let mut c = Cluster::new(2, 8, |_| {});
+    let generation = c.export(1, "ro", 0, 1, Rights::READ);
+    c.import(0, 1, "ro", 0, 0);
+    let address = c.address(1, 0, 0);
+    let sent = c.packets;
+    c.store(0, address, 8, 1);
+    assert_eq!(c.packets, sent, "refused at the issuer");
+    assert_eq!(c.quiet(0, 0, 1), Status::Rights as u16);
+    // A driver that claims more rights than granted gains nothing.
+    let forged = Command {
+        opcode: admin::IMPORT_SET,
+        import: 1,
+        node: 1,
+        index: 1,
+        count: 1,
+        page: 0,
+        generation,
+        length: UNIT,
+        rights: RW.0,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, forged).status, 0);
+    let address = c.address(1, 1, 0);
+    c.store(0, address, 8, 1);
+    assert_eq!(c.quiet(0, 1, 2), Status::Rights as u16);
+    assert_eq!(c.ram_u64(1, EXPORTS), 0);
+    assert_eq!(c.nodes[1].hib.counters().refused, 1);
+}
+
+#[test]
+fn a_full_reserve_cuts_the_import_and_keeps_what_was_accepted() {
+    let mut c = Cluster::new(2, 9, |config| {
+        config.outstanding = 1;
+        config.congest_at = 10;
+        config.clear_at = 2;
+        config.reserve = 50;
+    });
+    c.export(1, "seg", 0, 1, RW);
+    c.import(0, 1, "seg", 0, 0);
+    for i in 0..100u64 {
+        let address = c.address(1, 0, 8 * i);
+        c.store(0, address, 8, i + 1);
+    }
+    assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: true }));
+    c.settle();
+    assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: false }));
+    let landed = (0..100u64).take_while(|i| c.ram_u64(1, EXPORTS + 8 * i) == i + 1).count();
+    assert_eq!(landed, 51, "one outstanding and fifty waiting");
+    assert_eq!(c.nodes[1].performed.len(), landed, "nothing after the first lost one");
+    assert_eq!(c.quiet(0, 0, 4), Status::Cut as u16);
+    assert_eq!(c.nodes[0].hib.counters().dropped, 49);
+}
+
+#[test]
+fn a_socket_that_never_runs_dry_stops_the_storing_processes() {
+    let mut c = Cluster::new(2, 10, |config| config.intake_limit = 100);
+    c.export(1, "seg", 0, 1, RW);
+    c.import(0, 1, "seg", 0, 0);
+    let address = c.address(1, 0, 0);
+    for i in 0..100 {
+        c.store(0, address, 8, i);
+        c.settle();
+    }
+    assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: true }));
+    c.event(0, Event::IntakeDry);
+    assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: false }));
+}
+
+#[test]
+fn names_modes_and_secrets_are_checked_by_the_exporter() {
+    let mut c = Cluster::new(2, 11, |_| {});
+    let grant = Command {
+        opcode: admin::GRANT_SET,
+        count: 1,
+        address: EXPORTS,
+        length: 100,
+        rights: RW.0,
+        nodes: [1, 0, 0, 0],
+        ..Command::default()
+    };
+    let done = c.admin(1, grant);
+    let publish = Command {
+        opcode: admin::SEGMENT_PUBLISH,
+        count: 1,
+        length: 100,
+        generation: done.generation,
+        rights_owner: RW.0,
+        rights_others: Rights::READ.0,
+        uid: 1000,
+        secret: [7; 16],
+        name: name64("s"),
+        ..Command::default()
+    };
+    assert_eq!(c.admin(1, publish).status, 0);
+    assert_eq!(c.admin(1, publish).status, Status::NameTaken as u32);
+    let ask = |uid, rights: Rights, secret, name: &str| Command {
+        opcode: admin::LOOKUP,
+        node: 1,
+        uid,
+        rights: rights.0,
+        secret,
+        name: name64(name),
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, ask(1000, RW, [7; 16], "s")).status, 0);
+    assert_eq!(c.admin(0, ask(1001, Rights::READ, [7; 16], "s")).rights, u32::from(Rights::READ.0));
+    assert_eq!(c.admin(0, ask(1001, RW, [7; 16], "s")).status, Status::Denied as u32);
+    assert_eq!(c.admin(0, ask(1000, RW, [8; 16], "s")).status, Status::Denied as u32);
+    assert_eq!(c.admin(0, ask(1000, RW, [7; 16], "t")).status, Status::NoSegment as u32);
+    let own = Command { node: 1, ..ask(1000, RW, [7; 16], "s") };
+    assert_eq!(c.admin(1, own).status, Status::NotGranted as u32, "node 1 is not among the grant's nodes");
+    assert_eq!(c.admin(0, Command { node: 9, ..own }).status, Status::BadNode as u32);
+}
+
+#[test]
+fn an_access_past_the_end_of_a_short_segment_is_refused() {
+    let mut c = Cluster::new(2, 12, |_| {});
+    let grant = Command {
+        opcode: admin::GRANT_SET,
+        count: 1,
+        address: EXPORTS,
+        length: 100,
+        rights: RW.0,
+        nodes: [u64::MAX; 4],
+        ..Command::default()
+    };
+    let generation = c.admin(1, grant).generation;
+    let set = |import, index, length| Command {
+        opcode: admin::IMPORT_SET,
+        import,
+        node: 1,
+        index,
+        count: 1,
+        generation,
+        length,
+        rights: RW.0,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, set(0, 0, 100)).status, 0);
+    assert_eq!(c.admin(0, set(1, 1, UNIT)).status, 0);
+    let (local, remote) = (c.address(1, 0, 96), c.address(1, 1, 96));
+    c.store(0, local, 4, 1);
+    assert_eq!(c.quiet(0, 0, 1), 0);
+    c.store(0, local, 8, 1);
+    assert_eq!(c.quiet(0, 0, 2), Status::Bounds as u16);
+    c.store(0, remote, 8, 1);
+    assert_eq!(c.quiet(0, 1, 3), Status::Bounds as u16, "also if the importer claims a longer segment");
+}
+
+#[test]
+fn import_clear_waits_for_its_stores() {
+    for seed in 0..SEEDS {
+        let mut c = pair(seed, None);
+        for i in 0..30u64 {
+            let address = c.address(1, 0, 8 * i);
+            c.store(0, address, 8, i + 1);
+        }
+        let clear = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
+        assert_eq!(c.admin(0, clear).status, 0);
+        assert!((0..30u64).all(|i| c.ram_u64(1, EXPORTS + 8 * i) == i + 1), "seed {seed}");
+        assert_eq!(c.admin(0, clear).status, Status::Invalid as u32);
+        let address = c.address(1, 0, 0);
+        c.store(0, address, 8, 99);
+        c.settle();
+        assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Unmapped as u16);
+    }
+}
+
+#[test]
+fn the_board_does_not_touch_memory_while_bus_mastering_is_off() {
+    let mut c = pair(13, None);
+    c.event(1, Event::BusMaster(false));
+    let address = c.address(1, 0, 0);
+    c.store(0, address, 8, 5);
+    assert_eq!(c.quiet(0, 1, 1), Status::MemoryFault as u16);
+    assert_eq!(c.ram_u64(1, EXPORTS), 0);
+}

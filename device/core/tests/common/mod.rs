@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cluster of real cores over an ideal network, driven one step at a time by a seeded schedule.
+//!
+//! Packets of one pair and class stay in order, everything else may happen in any order: guest-memory steps of different
+//! nodes and purposes complete whenever the schedule says so.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use hib_core::{Action, Bar, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
+use std::collections::{BTreeMap, VecDeque};
+use telegraphos_wire::admin::{self, Command, Completion};
+use telegraphos_wire::regs::Register;
+use telegraphos_wire::{Aperture, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context};
+
+pub(crate) const RAM: usize = 2 << 20;
+pub(crate) const ADMIN: u64 = 0x1_0000;
+pub(crate) const EVENTS: u64 = 0x2_0000;
+pub(crate) const STATUS_PAGES: u64 = 0x3_0000;
+/// Export page p of a node lies here.
+pub(crate) const EXPORTS: u64 = 0x10_0000;
+
+/// A small deterministic generator (xorshift64*): schedules replay from their seed alone.
+#[derive(Clone)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) hib: Hib,
+    pub(crate) ram: Vec<u8>,
+    steps: BTreeMap<StepId, Step>,
+    pub(crate) reads: BTreeMap<u64, u64>,
+    pub(crate) interrupts: u32,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) resets: u32,
+    /// Stores performed into exported memory, in order: (address, value).
+    pub(crate) performed: Vec<(u64, u64)>,
+    next_token: u64,
+    seq: u32,
+}
+
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    /// (src, dst, class) -> packets in flight.
+    wires: BTreeMap<(u16, u16, Class), VecDeque<Packet>>,
+    pub(crate) rng: Rng,
+    pub(crate) packets: u64,
+    /// Whether requests consume and return credits (else the network has endless room).
+    credits: [u32; 4],
+}
+
+impl Cluster {
+    pub(crate) fn new(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+        let mut credits = [0; 4];
+        let nodes: Vec<Node> = (0..n)
+            .map(|id| {
+                let mut config = HibConfig::new(id);
+                config.window = WindowLayout::new(3, 20).unwrap();
+                adjust(&mut config);
+                credits = config.credits;
+                let hib = Hib::new(config);
+                Node {
+                    hib,
+                    ram: vec![0; RAM],
+                    steps: BTreeMap::new(),
+                    reads: BTreeMap::new(),
+                    interrupts: 0,
+                    notices: Vec::new(),
+                    resets: 0,
+                    performed: Vec::new(),
+                    next_token: 0,
+                    seq: 0,
+                }
+            })
+            .collect();
+        let mut cluster = Cluster { nodes, wires: BTreeMap::new(), rng: Rng::new(seed), packets: 0, credits };
+        for id in 0..n {
+            cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
+            for other in 0..n {
+                cluster.event(id, Event::NodeUp { node: other, incarnation: 0x1000 });
+            }
+            cluster.start(id);
+        }
+        cluster
+    }
+
+    /// What a driver does at probe.
+    pub(crate) fn start(&mut self, id: u16) {
+        self.event(id, Event::BusMaster(true));
+        self.register(id, Register::AdminBase, ADMIN);
+        self.register(id, Register::EventBase, EVENTS);
+        self.register(id, Register::EventSize, 64);
+        self.register(id, Register::Control, 1);
+        assert_eq!(
+            self.admin(id, Command { opcode: admin::CONTEXT_OPEN, address: STATUS_PAGES, ..Command::default() }).status,
+            0
+        );
+    }
+
+    pub(crate) fn event(&mut self, id: u16, event: Event) {
+        let mut out = Vec::new();
+        let node = &mut self.nodes[usize::from(id)];
+        node.hib.handle(event, &mut out);
+        for action in out {
+            match action {
+                Action::ReadDone { token, data } => {
+                    assert!(node.reads.insert(token, data).is_none(), "a read was answered twice");
+                }
+                Action::Send(packet) => {
+                    self.packets += 1;
+                    self.wires.entry((packet.src, packet.dst, packet.class())).or_default().push_back(packet);
+                }
+                Action::Step { step, op } => {
+                    node.steps.insert(step, op);
+                }
+                Action::Interrupt => node.interrupts += 1,
+                Action::ResetDone => node.resets += 1,
+                Action::Notice(notice) => node.notices.push(notice),
+                // The ideal network hands credits back when it delivers.
+                Action::Credit { .. } | Action::AnnounceReset { .. } => {}
+            }
+        }
+    }
+
+    pub(crate) fn register(&mut self, id: u16, register: Register, data: u64) {
+        let event =
+            Event::Write { bar: Bar::Control, offset: register.offset(), size: u32::from(register.size()), data };
+        self.event(id, event);
+    }
+
+    pub(crate) fn ram_u64(&self, id: u16, address: u64) -> u64 {
+        let at = address as usize;
+        u64::from_le_bytes(self.nodes[usize::from(id)].ram[at..at + 8].try_into().unwrap())
+    }
+
+    fn perform(&mut self, id: u16, step: StepId) {
+        let node = &mut self.nodes[usize::from(id)];
+        let op = node.steps.remove(&step).unwrap();
+        let span = |address: u64, size: usize| {
+            let at = address as usize;
+            (at + size <= RAM).then_some(at..at + size)
+        };
+        let result = match op {
+            Step::Load { address, size } => match span(address, usize::from(size)) {
+                Some(range) => {
+                    let mut bytes = [0; 8];
+                    bytes[..usize::from(size)].copy_from_slice(&node.ram[range]);
+                    StepResult::Loaded(u64::from_le_bytes(bytes))
+                }
+                None => StepResult::Failed(Status::MemoryFault),
+            },
+            Step::Store { address, size, data } => match span(address, usize::from(size)) {
+                Some(range) => {
+                    node.ram[range].copy_from_slice(&data.to_le_bytes()[..usize::from(size)]);
+                    if address >= EXPORTS {
+                        node.performed.push((address, data));
+                    }
+                    StepResult::Stored
+                }
+                None => StepResult::Failed(Status::MemoryFault),
+            },
+            Step::LoadCommand { address } => match span(address, size_of::<Command>()) {
+                Some(range) => StepResult::Command(bytemuck::pod_read_unaligned(&node.ram[range])),
+                None => StepResult::Failed(Status::MemoryFault),
+            },
+        };
+        self.event(id, Event::StepDone { step, result });
+    }
+
+    /// One thing happens, chosen by the seed; false if nothing can.
+    pub(crate) fn step(&mut self) -> bool {
+        let mut choices: Vec<(u16, Option<StepId>, Option<(u16, u16, Class)>)> = Vec::new();
+        for (id, node) in self.nodes.iter().enumerate() {
+            choices.extend(node.steps.keys().map(|step| (id as u16, Some(*step), None)));
+        }
+        choices.extend(self.wires.iter().filter(|(_, q)| !q.is_empty()).map(|(k, _)| (k.1, None, Some(*k))));
+        if choices.is_empty() {
+            return false;
+        }
+        let (id, step, wire) = choices[self.rng.below(choices.len())];
+        if let Some(step) = step {
+            self.perform(id, step);
+        }
+        if let Some(wire) = wire {
+            let packet = self.wires.get_mut(&wire).and_then(|q| q.pop_front()).unwrap();
+            if packet.class() != Class::Reply {
+                self.event(packet.src, Event::Credit { class: packet.class(), count: 1 });
+            }
+            self.event(id, Event::Packet(packet));
+        }
+        true
+    }
+
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("the cluster never comes to rest");
+    }
+
+    /// Posts a command without waiting; returns its slot.
+    pub(crate) fn post(&mut self, id: u16, mut command: Command) -> u32 {
+        let node = &mut self.nodes[usize::from(id)];
+        node.seq += 1;
+        command.seq = node.seq;
+        let slot = node.seq % admin::SLOTS as u32;
+        let at = ADMIN as usize + slot as usize * admin::BLOCK_SIZE;
+        node.ram[at..at + size_of::<Command>()].copy_from_slice(bytemuck::bytes_of(&command));
+        self.register(id, Register::AdminDoorbell, u64::from(slot));
+        slot
+    }
+
+    pub(crate) fn completion(&self, id: u16, slot: u32) -> Completion {
+        let at = ADMIN as usize + slot as usize * admin::BLOCK_SIZE + admin::COMPLETION_OFFSET;
+        let node = &self.nodes[usize::from(id)];
+        bytemuck::pod_read_unaligned(&node.ram[at..at + size_of::<Completion>()])
+    }
+
+    pub(crate) fn admin(&mut self, id: u16, command: Command) -> Completion {
+        let slot = self.post(id, command);
+        let seq = self.nodes[usize::from(id)].seq;
+        for _ in 0..1_000_000 {
+            let completion = self.completion(id, slot);
+            if completion.seq == seq {
+                return completion;
+            }
+            assert!(self.step(), "command {command:?} never completes");
+        }
+        panic!("command {command:?} never completes");
+    }
+
+    /// Grants export pages 0..count of a node and publishes them as `name`.
+    pub(crate) fn export(&mut self, id: u16, name: &str, index: u32, count: u32, rights: Rights) -> u64 {
+        let grant = Command {
+            opcode: admin::GRANT_SET,
+            index,
+            count,
+            address: EXPORTS + u64::from(index) * UNIT,
+            length: u64::from(count) * UNIT,
+            rights: rights.0,
+            nodes: [u64::MAX; 4],
+            ..Command::default()
+        };
+        let done = self.admin(id, grant);
+        assert_eq!(done.status, 0);
+        let publish = Command {
+            opcode: admin::SEGMENT_PUBLISH,
+            index,
+            count,
+            length: u64::from(count) * UNIT,
+            generation: done.generation,
+            rights_owner: rights.0,
+            rights_others: rights.0,
+            name: name64(name),
+            ..Command::default()
+        };
+        assert_eq!(self.admin(id, publish).status, 0);
+        done.generation
+    }
+
+    pub(crate) fn lookup(&mut self, id: u16, node: u16, name: &str) -> Completion {
+        self.admin(id, Command { opcode: admin::LOOKUP, node, name: name64(name), ..Command::default() })
+    }
+
+    /// Looks a segment up and imports it as `import` at window slot `index`.
+    pub(crate) fn import(&mut self, id: u16, node: u16, name: &str, import: u16, index: u32) {
+        let found = self.lookup(id, node, name);
+        assert_eq!(found.status, 0, "lookup");
+        let set = Command {
+            opcode: admin::IMPORT_SET,
+            import,
+            node,
+            index,
+            count: found.count,
+            page: found.index,
+            generation: found.generation,
+            length: found.length,
+            rights: found.rights as u16,
+            ..Command::default()
+        };
+        assert_eq!(self.admin(id, set).status, 0, "import");
+    }
+
+    pub(crate) fn address(&self, node: u16, index: u32, offset: u64) -> u64 {
+        let layout = self.nodes[0].hib.config().window;
+        let offset = u64::from(index) * UNIT + offset;
+        layout.encode(WindowAddress { aperture: Aperture::Plain, node, offset }).unwrap()
+    }
+
+    pub(crate) fn store(&mut self, id: u16, address: u64, size: u32, data: u64) {
+        self.event(id, Event::Write { bar: Bar::Window, offset: address, size, data });
+    }
+
+    pub(crate) fn start_load(&mut self, id: u16, address: u64, size: u32) -> u64 {
+        let node = &mut self.nodes[usize::from(id)];
+        node.next_token += 1;
+        let token = node.next_token;
+        self.event(id, Event::Read { token, bar: Bar::Window, offset: address, size });
+        token
+    }
+
+    pub(crate) fn load(&mut self, id: u16, address: u64, size: u32) -> u64 {
+        let token = self.start_load(id, address, size);
+        for _ in 0..1_000_000 {
+            if let Some(data) = self.nodes[usize::from(id)].reads.remove(&token) {
+                return data;
+            }
+            assert!(self.step(), "a load is never answered");
+        }
+        panic!("a load is never answered");
+    }
+
+    pub(crate) fn start_quiet(&mut self, id: u16, slot: u64, scope: u64, cookie: u64) {
+        let data = scope << context::COOKIE_BITS | cookie;
+        self.event(id, Event::Write { bar: Bar::Contexts, offset: context::QUIET + 8 * slot, size: 8, data });
+    }
+
+    /// The (status, cookie) of a quiet slot.
+    pub(crate) fn quiet_word(&self, id: u16, slot: u64) -> (u16, u64) {
+        let word = self.ram_u64(id, STATUS_PAGES + 8 * slot);
+        ((word >> context::COOKIE_BITS) as u16, word & ((1 << context::COOKIE_BITS) - 1))
+    }
+
+    pub(crate) fn quiet(&mut self, id: u16, scope: u64, cookie: u64) -> u16 {
+        self.start_quiet(id, 0, scope, cookie);
+        for _ in 0..1_000_000 {
+            let (status, done) = self.quiet_word(id, 0);
+            if done == cookie {
+                return status;
+            }
+            assert!(self.step(), "quiet never completes");
+        }
+        panic!("quiet never completes");
+    }
+}
+
+pub(crate) fn name64(name: &str) -> [u8; 64] {
+    let mut out = [0; 64];
+    out[..name.len()].copy_from_slice(name.as_bytes());
+    out
+}
