@@ -44,11 +44,7 @@ pub struct TooLong {
 
 impl fmt::Display for TooLong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the message takes {} bytes, a frame holds {MAX_PAYLOAD}; send less at once",
-            self.length
-        )
+        write!(f, "the message takes {} bytes, a frame holds {MAX_PAYLOAD}; send less at once", self.length)
     }
 }
 
@@ -258,14 +254,7 @@ impl Message for ToGuest {
     fn write(&self, to: &mut Writer) {
         match self {
             ToGuest::Attach => {}
-            ToGuest::Run {
-                id,
-                uid,
-                gid,
-                argv,
-                env,
-                cwd,
-            } => {
+            ToGuest::Run { id, uid, gid, argv, env, cwd } => {
                 to.u32(*id);
                 to.u32(*uid);
                 to.u32(*gid);
@@ -298,31 +287,14 @@ impl Message for ToGuest {
             2 => {
                 let (id, uid, gid) = (from.u32()?, from.u32()?, from.u32()?);
                 // Collecting ends at the first item that is not there, so a false count allocates nothing.
-                let argv = (0..from.u32()?)
-                    .map(|_| from.string())
-                    .collect::<Option<_>>()?;
-                let env = (0..from.u32()?)
-                    .map(|_| Some((from.string()?, from.string()?)))
-                    .collect::<Option<_>>()?;
+                let argv = (0..from.u32()?).map(|_| from.string()).collect::<Option<_>>()?;
+                let env = (0..from.u32()?).map(|_| Some((from.string()?, from.string()?))).collect::<Option<_>>()?;
                 let cwd = from.string()?;
-                ToGuest::Run {
-                    id,
-                    uid,
-                    gid,
-                    argv,
-                    env,
-                    cwd: (!cwd.is_empty()).then_some(cwd),
-                }
+                ToGuest::Run { id, uid, gid, argv, env, cwd: (!cwd.is_empty()).then_some(cwd) }
             }
-            3 => ToGuest::Stdin {
-                id: from.u32()?,
-                bytes: from.bytes()?,
-            },
+            3 => ToGuest::Stdin { id: from.u32()?, bytes: from.bytes()? },
             4 => ToGuest::CloseStdin { id: from.u32()? },
-            5 => ToGuest::Signal {
-                id: from.u32()?,
-                signal: from.i32()?,
-            },
+            5 => ToGuest::Signal { id: from.u32()?, signal: from.i32()? },
             6 => ToGuest::Ping { nonce: from.u64()? },
             _ => return None,
         })
@@ -380,26 +352,11 @@ impl Message for ToHost {
 
     fn read(kind: u8, from: &mut Reader<'_>) -> Option<ToHost> {
         Some(match kind {
-            65 => ToHost::Hello {
-                release: from.string()?,
-                uptime_ms: from.u64()?,
-            },
-            66 => ToHost::Started {
-                id: from.u32()?,
-                pid: from.u32()?,
-            },
-            67 => ToHost::Stdout {
-                id: from.u32()?,
-                bytes: from.bytes()?,
-            },
-            68 => ToHost::Stderr {
-                id: from.u32()?,
-                bytes: from.bytes()?,
-            },
-            69 => ToHost::StdinTaken {
-                id: from.u32()?,
-                bytes: from.u32()?,
-            },
+            65 => ToHost::Hello { release: from.string()?, uptime_ms: from.u64()? },
+            66 => ToHost::Started { id: from.u32()?, pid: from.u32()? },
+            67 => ToHost::Stdout { id: from.u32()?, bytes: from.bytes()? },
+            68 => ToHost::Stderr { id: from.u32()?, bytes: from.bytes()? },
+            69 => ToHost::StdinTaken { id: from.u32()?, bytes: from.u32()? },
             70 => {
                 let id = from.u32()?;
                 let exit = match (from.u32()?, from.i32()?) {
@@ -409,10 +366,7 @@ impl Message for ToHost {
                 };
                 ToHost::Exited { id, exit }
             }
-            71 => ToHost::Error {
-                id: from.u32()?,
-                text: from.string()?,
-            },
+            71 => ToHost::Error { id: from.u32()?, text: from.string()? },
             72 => ToHost::Pong { nonce: from.u64()? },
             _ => return None,
         })
@@ -427,9 +381,7 @@ pub fn encode(message: &impl Message) -> Result<Vec<u8>, TooLong> {
     let length = u16::try_from(payload.len())
         .ok()
         .filter(|_| payload.len() <= MAX_PAYLOAD)
-        .ok_or(TooLong {
-            length: payload.len(),
-        })?;
+        .ok_or(TooLong { length: payload.len() })?;
     let mut frame = Vec::with_capacity(HEADER + payload.len() + TRAILER);
     frame.extend_from_slice(&MAGIC);
     frame.push(VERSION);
@@ -464,10 +416,7 @@ impl Decoder {
     }
 
     /// The next whole message.
-    #[allow(
-        clippy::should_implement_trait,
-        reason = "not an iterator: more may come after nothing"
-    )]
+    #[allow(clippy::should_implement_trait, reason = "not an iterator: more may come after nothing")]
     pub fn next<M: Message>(&mut self) -> Option<M> {
         loop {
             let rest = &self.buffer[self.at..];
@@ -480,11 +429,7 @@ impl Decoder {
                 Parsed::Incomplete => return None,
                 Parsed::Garbage => {
                     // Only from the next possible begin of a frame; the bytes of a false one may hold a true one.
-                    let next = rest
-                        .iter()
-                        .skip(1)
-                        .position(|b| *b == MAGIC[0])
-                        .map_or(rest.len(), |p| p + 1);
+                    let next = rest.iter().skip(1).position(|b| *b == MAGIC[0]).map_or(rest.len(), |p| p + 1);
                     self.skip(next);
                     if self.at == self.buffer.len() {
                         return None;
@@ -521,9 +466,8 @@ fn parse<M: Message>(bytes: &[u8]) -> Parsed<M> {
         return Parsed::Garbage;
     }
     let end = HEADER + length;
-    let Some((content, trailer)) = bytes
-        .split_at_checked(end)
-        .and_then(|(c, t)| Some((c, t.first_chunk::<TRAILER>()?)))
+    let Some((content, trailer)) =
+        bytes.split_at_checked(end).and_then(|(c, t)| Some((c, t.first_chunk::<TRAILER>()?)))
     else {
         return Parsed::Incomplete;
     };
@@ -552,11 +496,7 @@ fn crc32(bytes: &[u8]) -> u32 {
             let mut c = i as u32;
             let mut k = 0;
             while k < 8 {
-                c = if c & 1 == 1 {
-                    0xedb8_8320 ^ (c >> 1)
-                } else {
-                    c >> 1
-                };
+                c = if c & 1 == 1 { 0xedb8_8320 ^ (c >> 1) } else { c >> 1 };
                 k += 1;
             }
             table[i] = c;
@@ -564,9 +504,7 @@ fn crc32(bytes: &[u8]) -> u32 {
         }
         table
     };
-    !bytes
-        .iter()
-        .fold(!0, |c, b| TABLE[usize::from((c as u8) ^ b)] ^ (c >> 8))
+    !bytes.iter().fold(!0, |c, b| TABLE[usize::from((c as u8) ^ b)] ^ (c >> 8))
 }
 
 #[cfg(test)]
@@ -579,22 +517,9 @@ mod tests {
         let text = || "[ -~äß\n]{0,20}";
         prop_oneof![
             Just(ToGuest::Attach),
-            (
-                any::<[u32; 3]>(),
-                vec(text(), 0..5),
-                vec((text(), text()), 0..4),
-                proptest::option::of("/[a-z]{1,9}")
-            )
-                .prop_map(|([id, uid, gid], argv, env, cwd)| ToGuest::Run {
-                    id,
-                    uid,
-                    gid,
-                    argv,
-                    env,
-                    cwd
-                }),
-            (any::<u32>(), vec(any::<u8>(), 0..200))
-                .prop_map(|(id, bytes)| ToGuest::Stdin { id, bytes }),
+            (any::<[u32; 3]>(), vec(text(), 0..5), vec((text(), text()), 0..4), proptest::option::of("/[a-z]{1,9}"))
+                .prop_map(|([id, uid, gid], argv, env, cwd)| ToGuest::Run { id, uid, gid, argv, env, cwd }),
+            (any::<u32>(), vec(any::<u8>(), 0..200)).prop_map(|(id, bytes)| ToGuest::Stdin { id, bytes }),
             any::<u32>().prop_map(|id| ToGuest::CloseStdin { id }),
             any::<(u32, i32)>().prop_map(|(id, signal)| ToGuest::Signal { id, signal }),
             any::<u64>().prop_map(|nonce| ToGuest::Ping { nonce }),
@@ -604,20 +529,13 @@ mod tests {
     fn to_host() -> impl Strategy<Value = ToHost> {
         let data = || (any::<u32>(), vec(any::<u8>(), 0..200));
         prop_oneof![
-            ("[ -~]{0,30}", any::<u64>())
-                .prop_map(|(release, uptime_ms)| ToHost::Hello { release, uptime_ms }),
+            ("[ -~]{0,30}", any::<u64>()).prop_map(|(release, uptime_ms)| ToHost::Hello { release, uptime_ms }),
             any::<(u32, u32)>().prop_map(|(id, pid)| ToHost::Started { id, pid }),
             data().prop_map(|(id, bytes)| ToHost::Stdout { id, bytes }),
             data().prop_map(|(id, bytes)| ToHost::Stderr { id, bytes }),
             any::<(u32, u32)>().prop_map(|(id, bytes)| ToHost::StdinTaken { id, bytes }),
-            any::<(u32, i32)>().prop_map(|(id, c)| ToHost::Exited {
-                id,
-                exit: Exit::Code(c)
-            }),
-            any::<(u32, i32)>().prop_map(|(id, s)| ToHost::Exited {
-                id,
-                exit: Exit::Signal(s)
-            }),
+            any::<(u32, i32)>().prop_map(|(id, c)| ToHost::Exited { id, exit: Exit::Code(c) }),
+            any::<(u32, i32)>().prop_map(|(id, s)| ToHost::Exited { id, exit: Exit::Signal(s) }),
             (any::<u32>(), "[ -~ü]{0,30}").prop_map(|(id, text)| ToHost::Error { id, text }),
             any::<u64>().prop_map(|nonce| ToHost::Pong { nonce }),
         ]
@@ -644,28 +562,11 @@ mod tests {
 
     #[test]
     fn too_long_is_refused_with_its_length() {
-        let m = ToGuest::Stdin {
-            id: 1,
-            bytes: vec![0; MAX_PAYLOAD],
-        };
-        assert_eq!(
-            encode(&m),
-            Err(TooLong {
-                length: MAX_PAYLOAD + 8
-            })
-        );
-        let huge = ToGuest::Stdin {
-            id: 1,
-            bytes: vec![0; 70_000],
-        };
+        let m = ToGuest::Stdin { id: 1, bytes: vec![0; MAX_PAYLOAD] };
+        assert_eq!(encode(&m), Err(TooLong { length: MAX_PAYLOAD + 8 }));
+        let huge = ToGuest::Stdin { id: 1, bytes: vec![0; 70_000] };
         assert!(encode(&huge).is_err());
-        assert!(
-            encode(&ToGuest::Stdin {
-                id: 1,
-                bytes: vec![0; MAX_DATA]
-            })
-            .is_ok()
-        );
+        assert!(encode(&ToGuest::Stdin { id: 1, bytes: vec![0; MAX_DATA] }).is_ok());
     }
 
     #[test]
@@ -682,16 +583,8 @@ mod tests {
     /// header asked for more bytes.
     #[test]
     fn a_frame_cut_short_does_not_swallow_the_next() {
-        let long = encode(&ToHost::Stdout {
-            id: 1,
-            bytes: vec![b'x'; 100],
-        })
-        .unwrap();
-        let next = encode(&ToHost::Hello {
-            release: "6.12".into(),
-            uptime_ms: 5,
-        })
-        .unwrap();
+        let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; 100] }).unwrap();
+        let next = encode(&ToHost::Hello { release: "6.12".into(), uptime_ms: 5 }).unwrap();
         for cut in 1..long.len() {
             let mut stream = long[..cut].to_vec();
             for _ in 0..4 {

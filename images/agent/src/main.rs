@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{
-    Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio,
-};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
 use tg_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
 /// Commands that may run at once.
@@ -63,11 +61,8 @@ fn main() -> ExitCode {
 
 impl Agent {
     fn open(path: &str) -> io::Result<Agent> {
-        let line = rustix::fs::open(
-            path,
-            OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
+        let line =
+            rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         let mut settings = termios::tcgetattr(&line)?;
         settings.make_raw();
         settings.set_speed(115_200)?;
@@ -84,10 +79,7 @@ impl Agent {
     }
 
     fn hello(&mut self) {
-        let release = rustix::system::uname()
-            .release()
-            .to_string_lossy()
-            .into_owned();
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let uptime_ms = up.tv_sec.unsigned_abs() * 1000 + up.tv_nsec.unsigned_abs() / 1_000_000;
         self.say(&ToHost::Hello { release, uptime_ms });
@@ -143,10 +135,7 @@ impl Agent {
                 fds.extend(job.stdin.as_ref().map(|f| PollFd::new(f, PollFlags::OUT)));
             }
         }
-        let timeout = timeout.map(|s| Timespec {
-            tv_sec: s,
-            tv_nsec: 0,
-        });
+        let timeout = timeout.map(|s| Timespec { tv_sec: s, tv_nsec: 0 });
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(e) => Err(e.into()),
@@ -192,29 +181,16 @@ impl Agent {
                 self.hello();
             }
             ToGuest::Ping { nonce } => self.say(&ToHost::Pong { nonce }),
-            ToGuest::Run {
-                id,
-                uid,
-                gid,
-                argv,
-                env,
-                cwd,
-            } => {
+            ToGuest::Run { id, uid, gid, argv, env, cwd } => {
                 if self.job(id).is_some() {
                     return self.error(id, format!("command id {id} is in use; choose another"));
                 }
                 if self.jobs.len() >= MAX_JOBS {
-                    return self.error(
-                        id,
-                        format!("{MAX_JOBS} commands run already; wait for one to end"),
-                    );
+                    return self.error(id, format!("{MAX_JOBS} commands run already; wait for one to end"));
                 }
                 match spawn(id, uid, gid, &argv, &env, cwd.as_deref()) {
                     Ok(job) => {
-                        self.say(&ToHost::Started {
-                            id,
-                            pid: job.child.id(),
-                        });
+                        self.say(&ToHost::Started { id, pid: job.child.id() });
                         self.jobs.insert(self.serial, job);
                         self.serial += 1;
                     }
@@ -229,10 +205,7 @@ impl Agent {
                     return self.error(id, format!("no command {id} runs"));
                 };
                 if job.close_stdin || job.pending.len() + bytes.len() > STDIN_WINDOW as usize {
-                    let text = format!(
-                        "{} bytes of input beyond the window or after the end",
-                        bytes.len()
-                    );
+                    let text = format!("{} bytes of input beyond the window or after the end", bytes.len());
                     return self.error(id, text);
                 }
                 job.pending.extend(bytes);
@@ -276,10 +249,7 @@ impl Agent {
     fn work_on(&mut self, job: &mut Job) -> bool {
         let taken = job.feed();
         if taken > 0 && !job.muted {
-            self.say(&ToHost::StdinTaken {
-                id: job.id,
-                bytes: taken,
-            });
+            self.say(&ToHost::StdinTaken { id: job.id, bytes: taken });
         }
         if job.status.is_none() {
             job.status = job.child.try_wait().ok().flatten();
@@ -291,22 +261,14 @@ impl Agent {
                 drained = false;
                 continue;
             }
-            let read = if error {
-                read_some(&mut job.stderr)
-            } else {
-                read_some(&mut job.stdout)
-            };
+            let read = if error { read_some(&mut job.stderr) } else { read_some(&mut job.stdout) };
             let Some(bytes) = read else { continue };
             drained = false;
             if job.muted {
                 continue;
             }
             let id = job.id;
-            self.say(&if error {
-                ToHost::Stderr { id, bytes }
-            } else {
-                ToHost::Stdout { id, bytes }
-            });
+            self.say(&if error { ToHost::Stderr { id, bytes } } else { ToHost::Stdout { id, bytes } });
         }
         match job.status {
             Some(status) if drained => {
@@ -381,22 +343,10 @@ fn would_block(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-fn spawn(
-    id: u32,
-    uid: u32,
-    gid: u32,
-    argv: &[String],
-    env: &[(String, String)],
-    cwd: Option<&str>,
-) -> io::Result<Job> {
-    let (program, args) = argv
-        .split_first()
-        .ok_or_else(|| io::Error::other("empty command"))?;
+fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)], cwd: Option<&str>) -> io::Result<Job> {
+    let (program, args) = argv.split_first().ok_or_else(|| io::Error::other("empty command"))?;
     let user = User::look_up(uid);
-    let path = env
-        .iter()
-        .find(|(k, _)| k == "PATH")
-        .map_or("/bin", |(_, v)| v.as_str());
+    let path = env.iter().find(|(k, _)| k == "PATH").map_or("/bin", |(_, v)| v.as_str());
     let mut command = Command::new(program);
     command
         .args(args)
@@ -411,11 +361,7 @@ fn spawn(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    let mut groups: Vec<_> = user
-        .groups
-        .iter()
-        .map(|g| rustix::process::Gid::from_raw(*g))
-        .collect();
+    let mut groups: Vec<_> = user.groups.iter().map(|g| rustix::process::Gid::from_raw(*g)).collect();
     groups.push(rustix::process::Gid::from_raw(gid));
     // Not by Command::uid, which drops all supplementary groups and cannot set others.
     let drop_rights = move || -> io::Result<()> {
@@ -424,13 +370,16 @@ fn spawn(
         rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(uid))?;
         Ok(())
     };
-    // SAFETY: runs in the child between fork and exec; it makes three system calls on memory prepared before the fork,
-    // allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the process's.
-    unsafe { command.pre_exec(drop_rights) };
+    if rustix::process::geteuid().is_root() {
+        // SAFETY: runs in the child between fork and exec; it makes three system calls on memory prepared before the
+        // fork, allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the process's.
+        unsafe { command.pre_exec(drop_rights) };
+    } else if uid != rustix::process::geteuid().as_raw() || gid != rustix::process::getegid().as_raw() {
+        return Err(io::Error::other("the agent is not root and cannot become another user"));
+    }
     let mut child = command.spawn()?;
     let prepare = |child: &mut Child| -> io::Result<OwnedFd> {
-        let pid =
-            Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
+        let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
         let watch = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         let fds = [
             child.stdin.as_ref().map(AsFd::as_fd),
@@ -480,24 +429,13 @@ impl User {
 
     fn parse(uid: u32, passwd: &str, group: &str) -> User {
         let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
-        let entry = passwd
-            .lines()
-            .map(fields)
-            .find(|f| f.get(2).and_then(|u| u.parse().ok()) == Some(uid));
-        let field = |n: usize, or: &str| {
-            entry
-                .as_ref()
-                .and_then(|f| f.get(n))
-                .map_or(or, String::as_str)
-                .to_owned()
-        };
+        let entry = passwd.lines().map(fields).find(|f| f.get(2).and_then(|u| u.parse().ok()) == Some(uid));
+        let field = |n: usize, or: &str| entry.as_ref().and_then(|f| f.get(n)).map_or(or, String::as_str).to_owned();
         let (name, home) = (field(0, ""), field(5, "/"));
         let groups = group
             .lines()
             .map(fields)
-            .filter(|f| {
-                !name.is_empty() && f.get(3).is_some_and(|m| m.split(',').any(|m| m == name))
-            })
+            .filter(|f| !name.is_empty() && f.get(3).is_some_and(|m| m.split(',').any(|m| m == name)))
             .filter_map(|f| f.get(2)?.parse().ok())
             .collect();
         User { name, home, groups }
