@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Commands to the board.
+ *
+ * A command is written into a slot in memory, started by a doorbell, and
+ * completed by the board in the same slot. The interrupt tells the waiter;
+ * should one be lost, the waiter looks for itself once a second.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/sched/signal.h>
+
+#include "driver.h"
+
+static const char * const tg_opcode_names[] = {
+	[TG_ADMIN_CONTEXT_OPEN] = "CONTEXT_OPEN",
+	[TG_ADMIN_CONTEXT_CLOSE] = "CONTEXT_CLOSE",
+	[TG_ADMIN_GRANT_SET] = "GRANT_SET",
+	[TG_ADMIN_GRANT_CLEAR] = "GRANT_CLEAR",
+	[TG_ADMIN_SEGMENT_PUBLISH] = "SEGMENT_PUBLISH",
+	[TG_ADMIN_SEGMENT_WITHDRAW] = "SEGMENT_WITHDRAW",
+	[TG_ADMIN_LOOKUP] = "LOOKUP",
+	[TG_ADMIN_IMPORT_SET] = "IMPORT_SET",
+	[TG_ADMIN_IMPORT_CLEAR] = "IMPORT_CLEAR",
+	[TG_ADMIN_IMPORT_ACK] = "IMPORT_ACK",
+};
+
+/* What the board's status codes look like to a process; 0 means EREMOTEIO. */
+static const int tg_errnos[] = {
+	[TG_ERR_UNMAPPED] = -ENXIO,
+	[TG_ERR_RIGHTS] = -EACCES,
+	[TG_ERR_STALE] = -ESTALE,
+	[TG_ERR_NOT_GRANTED] = -EACCES,
+	[TG_ERR_NODE_DOWN] = -EHOSTUNREACH,
+	[TG_ERR_LINK_DOWN] = -ENETDOWN,
+	[TG_ERR_TIMEOUT] = -ETIMEDOUT,
+	[TG_ERR_BAD_NODE] = -EINVAL,
+	[TG_ERR_PRIVATE_MEMORY] = -EOPNOTSUPP,
+	[TG_ERR_MEMORY_FAULT] = -EFAULT,
+	[TG_ERR_NO_SEGMENT] = -ENOENT,
+	[TG_ERR_DENIED] = -EACCES,
+	[TG_ERR_BUSY] = -EBUSY,
+	[TG_ERR_INVALID] = -EINVAL,
+	[TG_ERR_NO_SPACE] = -ENOSPC,
+	[TG_ERR_NAME_TAKEN] = -EEXIST,
+};
+
+/**
+ * tg_status_to_errno() - how a process sees a status of the board
+ * @status: TG_OK or TG_ERR_*.
+ *
+ * Return: 0 or a negative errno; -EREMOTEIO for what has no better one.
+ */
+int tg_status_to_errno(u32 status)
+{
+	if (status == TG_OK)
+		return 0;
+	if (status < ARRAY_SIZE(tg_errnos) && tg_errnos[status])
+		return tg_errnos[status];
+	return -EREMOTEIO;
+}
+
+/* Slots of each class: quick, slow, remote. At least one each. */
+static void tg_admin_range(const struct tg_device *tg, enum tg_admin_class class,
+			   u32 *from, u32 *to)
+{
+	u32 quarter = tg->admin.count / 4;
+
+	switch (class) {
+	case TG_ADMIN_QUICK:
+		*from = 0;
+		*to = quarter;
+		break;
+	case TG_ADMIN_SLOW:
+		*from = quarter;
+		*to = 2 * quarter;
+		break;
+	case TG_ADMIN_REMOTE:
+		*from = 2 * quarter;
+		*to = tg->admin.count;
+		break;
+	}
+}
+
+static bool tg_admin_take(struct tg_device *tg, enum tg_admin_class class, u32 *n)
+{
+	struct tg_admin *admin = &tg->admin;
+	u32 from, to;
+	bool found;
+
+	tg_admin_range(tg, class, &from, &to);
+	spin_lock(&admin->lock);
+	*n = find_next_zero_bit(admin->busy, to, from);
+	found = *n < to;
+	if (found)
+		__set_bit(*n, admin->busy);
+	spin_unlock(&admin->lock);
+	return found;
+}
+
+static void tg_admin_free_locked(struct tg_admin *admin, u32 n)
+{
+	struct tg_admin_slot *slot = &admin->slot[n];
+
+	lockdep_assert_held(&admin->lock);
+	slot->collected = false;
+	slot->done = false;
+	slot->abandoned = false;
+	slot->ack = NULL;
+	__clear_bit(n, admin->busy);
+	wake_up(&admin->wait);
+}
+
+#define tg_put(member, value)						\
+	(*(typeof(value) __force *)&(member) = (value))
+#define tg_put16(member, value) tg_put(member, cpu_to_le16(value))
+#define tg_put32(member, value) tg_put(member, cpu_to_le32(value))
+#define tg_put64(member, value) tg_put(member, cpu_to_le64(value))
+#define tg_get32(member) le32_to_cpu(*(__le32 __force *)&(member))
+#define tg_get64(member) le64_to_cpu(*(__le64 __force *)&(member))
+
+static void tg_admin_encode(struct tg_admin_command *to,
+			    const struct tg_admin_command *c, u32 seq)
+{
+	int i;
+
+	tg_put32(to->opcode, c->opcode);
+	tg_put32(to->seq, seq);
+	tg_put16(to->node, c->node);
+	tg_put16(to->context, c->context);
+	tg_put16(to->import, c->import);
+	tg_put16(to->rights, c->rights);
+	tg_put16(to->rights_owner, c->rights_owner);
+	tg_put16(to->rights_others, c->rights_others);
+	tg_put32(to->uid, c->uid);
+	tg_put32(to->index, c->index);
+	tg_put32(to->count, c->count);
+	tg_put32(to->page, c->page);
+	to->reserved = 0;
+	tg_put64(to->generation, c->generation);
+	tg_put64(to->address, c->address);
+	tg_put64(to->length, c->length);
+	for (i = 0; i < ARRAY_SIZE(to->nodes); i++)
+		tg_put64(to->nodes[i], c->nodes[i]);
+	memcpy(to->secret, c->secret, sizeof(to->secret));
+	memcpy(to->name, c->name, sizeof(to->name));
+	memset(to->reserved2, 0, sizeof(to->reserved2));
+}
+
+static void tg_admin_decode(struct tg_admin_completion *to,
+			    const struct tg_admin_completion *c)
+{
+	to->seq = tg_get32(c->seq);
+	to->status = tg_get32(c->status);
+	to->index = tg_get32(c->index);
+	to->count = tg_get32(c->count);
+	to->generation = tg_get64(c->generation);
+	to->length = tg_get64(c->length);
+	to->rights = tg_get32(c->rights);
+}
+
+/**
+ * tg_admin_collect() - takes the completion of a slot if it is there
+ * @tg: Board.
+ * @n: Slot number, as the board names it.
+ */
+void tg_admin_collect(struct tg_device *tg, u32 n)
+{
+	struct tg_admin *admin = &tg->admin;
+	struct tg_admin_completion *from;
+	struct tg_admin_slot *slot;
+	struct tg_remote *ack;
+	u64 word;
+
+	if (n >= admin->count)
+		return;
+	slot = &admin->slot[n];
+	from = &admin->blocks[n].completion;
+
+	spin_lock(&admin->lock);
+	/* The board writes {seq, status} last, as one word. */
+	word = le64_to_cpu(READ_ONCE(*(__le64 __force *)&from->seq));
+	if (!test_bit(n, admin->busy) || slot->collected ||
+	    lower_32_bits(word) != slot->seq) {
+		spin_unlock(&admin->lock);
+		return;
+	}
+	dma_rmb();
+	tg_admin_decode(&slot->result, from);
+	slot->result.status = upper_32_bits(word);
+	if (slot->abandoned) {
+		tg_admin_free_locked(admin, n);
+		spin_unlock(&admin->lock);
+		return;
+	}
+	slot->collected = true;
+	ack = slot->ack;
+	if (ack)
+		kref_get(&ack->obj.ref);
+	spin_unlock(&admin->lock);
+
+	if (ack) {
+		/*
+		 * Here, in the order of events, so that an error that follows
+		 * the acknowledgment is not wiped out with the old one.
+		 */
+		if (slot->result.status == TG_OK)
+			tg_remote_acked(ack);
+		tg_object_put(&ack->obj);
+	}
+
+	spin_lock(&admin->lock);
+	if (slot->abandoned) {
+		tg_admin_free_locked(admin, n);
+	} else {
+		slot->done = true;
+		wake_up(&slot->wait);
+	}
+	spin_unlock(&admin->lock);
+}
+
+/* Waits for the command in slot n: 0, -ENODEV, or -EINTR if killed. */
+static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
+			 u32 opcode)
+{
+	struct tg_admin_slot *slot = &tg->admin.slot[n];
+	u32 seconds = 0;
+	long left;
+
+	for (;;) {
+		if (class == TG_ADMIN_REMOTE)
+			left = wait_event_killable_timeout(slot->wait,
+					READ_ONCE(slot->done) || tg_gone(tg), HZ);
+		else
+			left = wait_event_timeout(slot->wait,
+					READ_ONCE(slot->done) || tg_gone(tg), HZ);
+		if (READ_ONCE(slot->done))
+			return 0;
+		if (tg_gone(tg))
+			return -ENODEV;
+		if (left < 0)
+			return -EINTR;
+
+		/* Events first: this completion came after those before it. */
+		tg_events_consume(tg);
+		tg_admin_collect(tg, n);
+		if (READ_ONCE(slot->done))
+			return 0;
+		if (!tg_device_answers(tg)) {
+			tg_device_lost(tg);
+		} else if (class == TG_ADMIN_QUICK && ++seconds >= TG_ADMIN_PATIENCE) {
+			dev_err(&tg->dev, "%s not completed in %u s: given up on the board; remove and re-plug it\n",
+				tg_opcode_names[opcode], seconds);
+			tg_device_lost(tg);
+		}
+	}
+}
+
+static void tg_admin_complain(struct tg_device *tg,
+			      const struct tg_admin_command *c, u32 status)
+{
+	/* Names that are not there, or taken, are the user's business. */
+	if (c->opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN) {
+		dev_dbg(&tg->dev, "%s \"%.63s\" at node %u: status %u\n",
+			tg_opcode_names[c->opcode], c->name, c->node, status);
+		return;
+	}
+	if (status == TG_ERR_PRIVATE_MEMORY) {
+		dev_err_ratelimited(&tg->dev,
+				    "%s: the guest's memory is private: start QEMU with memory-backend-memfd,share=on\n",
+				    tg_opcode_names[c->opcode]);
+		return;
+	}
+	dev_err_ratelimited(&tg->dev,
+			    "%s failed with status %u: context %u, import %u, node %u, index %u, count %u, page %u, generation %llu, length %llu\n",
+			    tg_opcode_names[c->opcode], status, c->context,
+			    c->import, c->node, c->index, c->count, c->page,
+			    c->generation, c->length);
+}
+
+static int tg_admin_run(struct tg_device *tg, enum tg_admin_class class,
+			const struct tg_admin_command *command,
+			struct tg_remote *ack,
+			struct tg_admin_completion *result)
+{
+	struct tg_admin *admin = &tg->admin;
+	struct tg_admin_slot *slot;
+	int err;
+	u32 n;
+
+	lockdep_assert_held(&tg->op_lock);
+	err = wait_event_killable(admin->wait,
+				  tg_gone(tg) || tg_admin_take(tg, class, &n));
+	if (err)
+		return -EINTR;
+	if (tg_gone(tg))
+		/* Whether a slot was taken or not, nobody needs it any more. */
+		return -ENODEV;
+
+	slot = &admin->slot[n];
+	spin_lock(&admin->lock);
+	slot->ack = ack;
+	if (++slot->seq == 0)
+		slot->seq = 1;
+	spin_unlock(&admin->lock);
+	tg_admin_encode(&admin->blocks[n].command, command, slot->seq);
+	/* writel() orders the command before the doorbell. */
+	writel(n, tg->regs + TG_REG_ADMIN_DOORBELL);
+
+	err = tg_admin_wait(tg, class, n, command->opcode);
+	spin_lock(&admin->lock);
+	if (slot->done) {
+		err = 0;
+		*result = slot->result;
+		tg_admin_free_locked(admin, n);
+	} else {
+		slot->abandoned = true;
+		slot->ack = NULL;
+	}
+	spin_unlock(&admin->lock);
+	if (!err && result->status != TG_OK)
+		tg_admin_complain(tg, command, result->status);
+	return err;
+}
+
+/**
+ * tg_admin() - has the board execute a command
+ * @tg: Board.
+ * @class: How long it may take.
+ * @command: In the processor's byte order; seq is filled here.
+ * @result: The completion, in the processor's byte order.
+ *
+ * A killed caller leaves before the command has started, or, with
+ * TG_ADMIN_REMOTE, at any time; its slot is free again at completion.
+ *
+ * Return: 0 if the board has executed it (then see @result->status), -ENODEV if
+ * the board is gone, -EINTR if the caller was killed.
+ */
+int tg_admin(struct tg_device *tg, enum tg_admin_class class,
+	     const struct tg_admin_command *command,
+	     struct tg_admin_completion *result)
+{
+	return tg_admin_run(tg, class, command, NULL, result);
+}
+
+/**
+ * tg_admin_ack() - acknowledges the latched error of an import
+ * @remote: The import.
+ *
+ * Return: 0, or a negative errno.
+ */
+int tg_admin_ack(struct tg_remote *remote)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_IMPORT_ACK,
+		.import = remote->obj.handle,
+	};
+	struct tg_admin_completion result;
+	int err;
+
+	err = tg_admin_run(remote->obj.tg, TG_ADMIN_QUICK, &command, remote, &result);
+	return err ?: tg_status_to_errno(result.status);
+}
+
+/**
+ * tg_admin_wake() - wakes whoever waits for a command of a lost board
+ * @tg: Board, gone.
+ */
+void tg_admin_wake(struct tg_device *tg)
+{
+	u32 i;
+
+	wake_up_all(&tg->admin.wait);
+	for (i = 0; i < tg->admin.count; i++)
+		wake_up_all(&tg->admin.slot[i].wait);
+}
+
+/**
+ * tg_admin_init() - makes the command slots
+ * @tg: Board.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_admin_init(struct tg_device *tg)
+{
+	struct tg_admin *admin = &tg->admin;
+	u32 i;
+
+	admin->count = min_t(u32, readl(tg->regs + TG_REG_ADMIN_SLOTS), TG_ADMIN_SLOTS);
+	if (admin->count < 4) {
+		dev_err(&tg->pdev->dev, "the board has %u command slots: expected at least 4\n",
+			admin->count);
+		return -ENODEV;
+	}
+	spin_lock_init(&admin->lock);
+	init_waitqueue_head(&admin->wait);
+	for (i = 0; i < admin->count; i++)
+		init_waitqueue_head(&admin->slot[i].wait);
+	admin->blocks = dma_alloc_coherent(&tg->pdev->dev,
+					   admin->count * sizeof(*admin->blocks),
+					   &admin->dma, GFP_KERNEL);
+	return admin->blocks ? 0 : -ENOMEM;
+}
+
+/**
+ * tg_admin_exit() - mirror of tg_admin_init()
+ * @tg: Board, which cannot write memory any more.
+ */
+void tg_admin_exit(struct tg_device *tg)
+{
+	struct tg_admin *admin = &tg->admin;
+
+	dma_free_coherent(&tg->pdev->dev, admin->count * sizeof(*admin->blocks),
+			  admin->blocks, admin->dma);
+}

@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Telegraphos HIB driver: what its files share.
+ *
+ * main.c    probe, remove, shutdown
+ * admin.c   commands to the board
+ * events.c  interrupt and event queue
+ * memory.c  guest memory the board may write
+ * object.c  life of exports and imports
+ * export.c  local segments
+ * import.c  remote segments
+ * map.c     mmap, page faults, zapping
+ * file.c    character device
+ *
+ * Locks, outermost first:
+ *
+ * tg_device.op_lock   Read-held around all that talks to the board or changes
+ *                     what it can reach; remove() takes it for writing once,
+ *                     to wait for all of that. Never held while waiting for a
+ *                     worker, which needs it too.
+ * tg_events.lock      Who consumes the event queue.
+ * tg_device.map_lock  What a page fault must know. A fault checks and inserts
+ *                     under the read lock; whoever takes something away sets
+ *                     the state and zaps under the write lock, so no stale
+ *                     entry survives. Nests inside mmap_lock, hence user
+ *                     memory is never touched under it.
+ * tg_device.lock      Tables of numbers in use, the list of memories.
+ * tg_admin.lock       Command slots.
+ */
+#ifndef TELEGRAPHOS_DRIVER_H
+#define TELEGRAPHOS_DRIVER_H
+
+#include <linux/cdev.h>
+#include <linux/completion.h>
+#include <linux/device.h>
+#include <linux/idr.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/refcount.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "telegraphos.h"
+
+#ifndef CONFIG_64BIT
+#error "the board's registers and completion words are 64 bits wide: a 64-bit kernel is needed"
+#endif
+
+#define TG_NAME "telegraphos"
+
+/* Bytes of an import, export and context unit. */
+#define TG_UNIT (1UL << TG_UNIT_SHIFT)
+
+/* Every TG_RIGHT_* bit. */
+#define TG_RIGHTS_ALL (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC | \
+		       TG_RIGHT_ENQUEUE | TG_RIGHT_DMA)
+
+/* A closing file waits this long in all for the board to let go. */
+#define TG_CLOSE_PATIENCE (5 * HZ)
+
+/* A board that leaves an immediate command undone for this many seconds is dead. */
+#define TG_ADMIN_PATIENCE 30
+
+/**
+ * enum tg_admin_class - how long a command may take, and so which slots it uses
+ * @TG_ADMIN_QUICK: The board executes it at once.
+ * @TG_ADMIN_SLOW: It completes when nothing is in flight any more.
+ * @TG_ADMIN_REMOTE: Another node answers; the waiter can be killed.
+ *
+ * Each class has slots of its own, so slow commands never hold up quick ones.
+ */
+enum tg_admin_class {
+	TG_ADMIN_QUICK,
+	TG_ADMIN_SLOW,
+	TG_ADMIN_REMOTE,
+};
+
+/**
+ * struct tg_admin_block - one command slot in memory shared with the board
+ * @command: What the driver asks.
+ * @completion: What the board answered.
+ */
+struct tg_admin_block {
+	struct tg_admin_command command;
+	struct tg_admin_completion completion;
+};
+static_assert(sizeof(struct tg_admin_block) == TG_ADMIN_BLOCK_SIZE);
+static_assert(offsetof(struct tg_admin_block, completion) == TG_ADMIN_COMPLETION);
+
+/**
+ * struct tg_admin_slot - the driver's side of a command slot
+ * @seq: Sequence number of its last command.
+ * @collected: The completion has been read.
+ * @done: @result is valid and everything that follows from it has been done.
+ * @abandoned: The waiter was killed; the slot is free again at completion.
+ * @ack: Import whose error the command acknowledges, or NULL.
+ * @result: The completion, in the processor's byte order.
+ * @wait: The waiter.
+ */
+struct tg_admin_slot {
+	u32 seq;
+	bool collected;
+	bool done;
+	bool abandoned;
+	struct tg_remote *ack;
+	struct tg_admin_completion result;
+	wait_queue_head_t wait;
+};
+
+/**
+ * struct tg_admin - the command slots
+ * @blocks: Shared with the board.
+ * @dma: Where the board finds them.
+ * @count: Number of slots.
+ * @lock: Protects @busy and the slots' flags.
+ * @busy: Slots in use.
+ * @wait: Those who wait for a free slot.
+ * @slot: The driver's side.
+ */
+struct tg_admin {
+	struct tg_admin_block *blocks;
+	dma_addr_t dma;
+	u32 count;
+	spinlock_t lock;
+	DECLARE_BITMAP(busy, TG_ADMIN_SLOTS);
+	wait_queue_head_t wait;
+	struct tg_admin_slot slot[TG_ADMIN_SLOTS];
+};
+
+/**
+ * struct tg_events - the event queue
+ * @ring: Shared with the board.
+ * @dma: Where the board finds it.
+ * @size: Number of entries, a power of two.
+ * @consumed: Running count of events handled.
+ * @lock: Held while consuming.
+ * @incarnation: Of each node, as last heard; 0 if never or down.
+ */
+struct tg_events {
+	struct tg_event *ring;
+	dma_addr_t dma;
+	u32 size;
+	u32 consumed;
+	struct mutex lock;
+	u32 *incarnation;
+};
+
+/**
+ * struct tg_device - a board
+ * @dev: The class device; its release frees this.
+ * @cdev: The character device.
+ * @pdev: The PCI device; used only under @op_lock with @gone unset, and by
+ *	remove().
+ * @regs: BAR0.
+ * @contexts_base: Physical address of BAR2.
+ * @window_base: Physical address of BAR4.
+ * @mapping_inode: Its i_mapping holds every user mapping of the board, so one
+ *	call zaps a range wherever the device node was opened from.
+ * @node: This node's id.
+ * @nodes: Number of nodes in the window.
+ * @node_bits: log2 of it.
+ * @offset_bits: log2 of the window bytes per node.
+ * @contexts: Number of contexts.
+ * @import_limit: Number of imports.
+ * @export_pages: Number of export pages.
+ * @op_lock: See the top of this file.
+ * @map_lock: See the top of this file.
+ * @gone: The board is removed or does not answer. Written under @map_lock.
+ * @wait: Those who poll.
+ * @lock: Protects the next five.
+ * @context_ids: Contexts in use.
+ * @pages_used: Export pages in use.
+ * @slots_used: Window slots in use, one bitmap per node, made when needed.
+ * @slots: Window slots per node.
+ * @memories: All memory the board may write for user processes.
+ * @remotes: Imports by number. Changed under @map_lock.
+ * @segments: Exports by handle. Changed under @map_lock.
+ * @workers: Tears down exports and imports.
+ * @admin: Command slots.
+ * @events: Event queue.
+ */
+struct tg_device {
+	struct device dev;
+	struct cdev cdev;
+	struct pci_dev *pdev;
+	void __iomem *regs;
+	phys_addr_t contexts_base;
+	phys_addr_t window_base;
+	struct inode *mapping_inode;
+
+	u32 node;
+	u32 nodes;
+	u32 node_bits;
+	u32 offset_bits;
+	u32 contexts;
+	u32 import_limit;
+	u32 export_pages;
+
+	struct rw_semaphore op_lock;
+	struct rw_semaphore map_lock;
+	bool gone;
+	wait_queue_head_t wait;
+
+	struct mutex lock;
+	struct ida context_ids;
+	unsigned long *pages_used;
+	unsigned long **slots_used;
+	u32 slots;
+	struct list_head memories;
+
+	struct xarray remotes;
+	struct xarray segments;
+	struct workqueue_struct *workers;
+
+	struct tg_admin admin;
+	struct tg_events events;
+};
+
+/**
+ * struct tg_chunk - physically contiguous memory
+ * @page: Its first page.
+ * @dma: Its address for the board.
+ */
+struct tg_chunk {
+	struct page *page;
+	dma_addr_t dma;
+};
+
+/**
+ * struct tg_memory - memory the board may write
+ * @node: In tg_device.memories, from allocation to release.
+ * @mm: Who is charged, or NULL.
+ * @chunk_size: Bytes of each chunk.
+ * @count: Number of chunks.
+ * @chunk: The chunks.
+ *
+ * Released when the board has confirmed that it cannot reach it any more, or
+ * by remove() when the board cannot write at all.
+ */
+struct tg_memory {
+	struct list_head node;
+	struct mm_struct *mm;
+	size_t chunk_size;
+	u32 count;
+	struct tg_chunk chunk[];
+};
+
+/**
+ * struct tg_file - an open file, and its context on the board
+ * @tg: The board.
+ * @context: Context number.
+ * @users: The open file and each of its objects; the last one closes the
+ *	context.
+ * @status: The status page.
+ * @alerts: Number of imports with something to report. Under map_lock.
+ */
+struct tg_file {
+	struct tg_device *tg;
+	u32 context;
+	refcount_t users;
+	struct tg_memory *status;
+	u32 alerts;
+};
+
+/**
+ * struct tg_object - what exports and imports have in common
+ * @ref: Held by its existence, by mappings and by whoever looks at it.
+ * @file: Who made it; valid until it is torn down.
+ * @tg: The board.
+ * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @handle: Its number.
+ * @size: Bytes.
+ * @open: User processes may name it. Under map_lock.
+ * @dead: Its pages are gone for good. Under map_lock.
+ * @work: Tears it down.
+ * @closing: Among the objects a closing file waits for.
+ * @torn_down: It has left the board, or the board has left.
+ */
+struct tg_object {
+	struct kref ref;
+	struct tg_file *file;
+	struct tg_device *tg;
+	u32 kind;
+	u32 handle;
+	u64 size;
+	bool open;
+	bool dead;
+	struct work_struct work;
+	struct list_head closing;
+	struct completion torn_down;
+};
+
+/**
+ * struct tg_segment - exported memory
+ * @obj: Common part.
+ * @first: First export page.
+ * @count: Number of export pages, 0 if none are reserved.
+ * @granted: Number of those granted.
+ * @published: The name is registered at the board.
+ * @name: The name, NUL-padded.
+ * @memory: The memory.
+ */
+struct tg_segment {
+	struct tg_object obj;
+	u32 first;
+	u32 count;
+	u32 granted;
+	bool published;
+	u8 name[64];
+	struct tg_memory *memory;
+};
+
+/**
+ * struct tg_remote - imported memory
+ * @obj: Common part.
+ * @node: Where it lives.
+ * @slot: First window slot.
+ * @count: Number of window slots, 0 if none are reserved.
+ * @rights: TG_RIGHT_* it was imported with.
+ * @set: The board knows it.
+ * @state: TG_STATE_*. Under map_lock.
+ * @status: Latched TG_ERR_*, 0 if none. Under map_lock.
+ * @alert: Counted in tg_file.alerts. Under map_lock.
+ * @wait: Faults that wait for the end of congestion.
+ */
+struct tg_remote {
+	struct tg_object obj;
+	u32 node;
+	u32 slot;
+	u32 count;
+	u32 rights;
+	bool set;
+	u32 state;
+	u32 status;
+	bool alert;
+	wait_queue_head_t wait;
+};
+
+/**
+ * tg_segment_of() - the export an object is part of
+ * @obj: Object of kind TG_MMAP_EXPORT.
+ *
+ * Return: The export.
+ */
+static inline struct tg_segment *tg_segment_of(struct tg_object *obj)
+{
+	return container_of(obj, struct tg_segment, obj);
+}
+
+/**
+ * tg_remote_of() - the import an object is part of
+ * @obj: Object of kind TG_MMAP_IMPORT.
+ *
+ * Return: The import.
+ */
+static inline struct tg_remote *tg_remote_of(struct tg_object *obj)
+{
+	return container_of(obj, struct tg_remote, obj);
+}
+
+/**
+ * tg_mmap_offset() - where an object is found by mmap
+ * @kind: TG_MMAP_*.
+ * @handle: Its handle.
+ *
+ * Return: Offset in bytes.
+ */
+static inline loff_t tg_mmap_offset(u32 kind, u32 handle)
+{
+	return (loff_t)kind << TG_MMAP_KIND_SHIFT |
+	       (loff_t)handle << TG_MMAP_HANDLE_SHIFT;
+}
+
+/**
+ * tg_gone() - whether the board is lost
+ * @tg: Board.
+ *
+ * Return: True if no command will ever complete again.
+ */
+static inline bool tg_gone(const struct tg_device *tg)
+{
+	return READ_ONCE(tg->gone);
+}
+
+/* main.c */
+bool tg_device_answers(struct tg_device *tg);
+void tg_device_lost(struct tg_device *tg);
+
+/* admin.c */
+int tg_admin_init(struct tg_device *tg);
+void tg_admin_exit(struct tg_device *tg);
+void tg_admin_wake(struct tg_device *tg);
+void tg_admin_collect(struct tg_device *tg, u32 n);
+int tg_admin(struct tg_device *tg, enum tg_admin_class class,
+	     const struct tg_admin_command *command,
+	     struct tg_admin_completion *result);
+int tg_admin_ack(struct tg_remote *remote);
+int tg_status_to_errno(u32 status);
+
+/* events.c */
+int tg_events_init(struct tg_device *tg);
+void tg_events_exit(struct tg_device *tg);
+void tg_events_consume(struct tg_device *tg);
+irqreturn_t tg_irq_thread(int irq, void *data);
+
+/* memory.c */
+struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
+				u32 count, bool charge);
+void tg_memory_free(struct tg_device *tg, struct tg_memory *memory);
+void tg_memory_free_all(struct tg_device *tg);
+unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page);
+
+/* object.c */
+int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 limit);
+void tg_object_publish(struct tg_object *obj);
+struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
+void tg_object_put(struct tg_object *obj);
+void tg_object_discard(struct tg_object *obj);
+int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
+void tg_file_close_objects(struct tg_file *file);
+void tg_file_put(struct tg_file *file);
+
+/* export.c */
+int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
+		      struct tg_segment **created);
+bool tg_segment_leave(struct tg_segment *segment);
+
+/* import.c */
+int tg_remote_create(struct tg_file *file, struct tg_import *arg,
+		     struct tg_remote **created);
+bool tg_remote_leave(struct tg_remote *remote);
+void tg_remote_report(struct tg_remote *remote);
+void tg_remote_quiet(struct tg_remote *remote);
+void tg_remote_acked(struct tg_remote *remote);
+void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
+void tg_remotes_node_down(struct tg_device *tg, u32 node, u32 status);
+void tg_remotes_link_down(struct tg_device *tg);
+void tg_remotes_lost(struct tg_device *tg);
+int tg_remote_state(struct tg_file *file, struct tg_import_state *arg);
+int tg_remote_ack(struct tg_file *file, u32 handle);
+
+/* map.c */
+int tg_mmap(struct file *filp, struct vm_area_struct *vma);
+void tg_zap(struct tg_object *obj);
+void tg_zap_all(struct tg_device *tg);
+
+/* file.c */
+extern const struct file_operations tg_fops;
+
+#endif /* TELEGRAPHOS_DRIVER_H */

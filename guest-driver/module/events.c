@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The interrupt and the event queue. */
+#include <linux/dma-mapping.h>
+#include <linux/interrupt.h>
+#include <linux/log2.h>
+#include <linux/moduleparam.h>
+#include <linux/slab.h>
+
+#include "driver.h"
+
+#define TG_EVENTS_MIN 4
+#define TG_EVENTS_MAX 65536
+
+static int tg_set_event_entries(const char *value, const struct kernel_param *kp)
+{
+	unsigned int entries;
+	int err;
+
+	err = kstrtouint(value, 0, &entries);
+	if (err)
+		return err;
+	if (!is_power_of_2(entries) || entries < TG_EVENTS_MIN || entries > TG_EVENTS_MAX) {
+		pr_err(TG_NAME ": event_entries is %u: expected a power of two from %u to %u\n",
+		       entries, TG_EVENTS_MIN, TG_EVENTS_MAX);
+		return -EINVAL;
+	}
+	*(unsigned int *)kp->arg = entries;
+	return 0;
+}
+
+static const struct kernel_param_ops tg_event_entries_ops = {
+	.set = tg_set_event_entries,
+	.get = param_get_uint,
+};
+
+static unsigned int event_entries = 1024;
+module_param_cb(event_entries, &tg_event_entries_ops, &event_entries, 0444);
+MODULE_PARM_DESC(event_entries, "Entries of the event queue: a power of two from 4 to 65536 (default 1024)");
+
+static void tg_event_node(struct tg_device *tg, u32 node, u32 incarnation)
+{
+	u32 before;
+
+	/* A node's own memory does not depend on the fabric. */
+	if (node >= tg->nodes || node == tg->node)
+		return;
+	before = tg->events.incarnation[node];
+	tg->events.incarnation[node] = incarnation;
+	if (!incarnation)
+		tg_remotes_node_down(tg, node, TG_ERR_NODE_DOWN);
+	else if (before && before != incarnation)
+		tg_remotes_node_down(tg, node, TG_ERR_RESET);
+}
+
+static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value)
+{
+	switch (kind) {
+	case TG_EVENT_ADMIN_DONE:
+		tg_admin_collect(tg, index);
+		break;
+	case TG_EVENT_IMPORT_STATE:
+		tg_remote_event(tg, index, value);
+		break;
+	case TG_EVENT_NODE_STATE:
+		tg_event_node(tg, index, value);
+		break;
+	case TG_EVENT_LINK_STATE:
+		if (!value) {
+			memset(tg->events.incarnation, 0,
+			       tg->nodes * sizeof(*tg->events.incarnation));
+			tg_remotes_link_down(tg);
+		}
+		break;
+	case TG_EVENT_ERROR:
+		dev_err_ratelimited(&tg->dev,
+				    "access refused: status %llu, %llu bytes at BAR%llu\n",
+				    value & 0xffff, value >> 20 & 0xff,
+				    value >> 16 & 0xf);
+		break;
+	default:
+		dev_err_ratelimited(&tg->dev, "event of unknown kind %u, index %u, value %#llx\n",
+				    kind, index, value);
+	}
+}
+
+/**
+ * tg_events_consume() - handles every event that is there
+ * @tg: Board.
+ *
+ * May sleep. An event posted after the last look raises an interrupt.
+ */
+void tg_events_consume(struct tg_device *tg)
+{
+	struct tg_events *events = &tg->events;
+	u32 before;
+
+	mutex_lock(&events->lock);
+	do {
+		before = events->consumed;
+		/* One round at most, then the board learns of the room. */
+		while (events->consumed - before < events->size) {
+			struct tg_event *entry =
+				&events->ring[events->consumed & (events->size - 1)];
+			u64 word, value;
+
+			/* {kind, index, seq}, written last. */
+			word = le64_to_cpu(READ_ONCE(*(__le64 __force *)&entry->kind));
+			if (upper_32_bits(word) != events->consumed + 1)
+				break;
+			dma_rmb();
+			value = le64_to_cpu(READ_ONCE(*(__le64 __force *)&entry->value));
+			events->consumed++;
+			tg_event_handle(tg, word & 0xffff, word >> 16 & 0xffff, value);
+		}
+		if (events->consumed != before)
+			writel(events->consumed, tg->regs + TG_REG_EVENT_CONSUMER);
+		cond_resched();
+	} while (events->consumed != before && !tg_gone(tg));
+	mutex_unlock(&events->lock);
+}
+
+/**
+ * tg_irq_thread() - the interrupt
+ * @irq: Its number.
+ * @data: The board.
+ *
+ * Return: IRQ_HANDLED.
+ */
+irqreturn_t tg_irq_thread(int irq, void *data)
+{
+	tg_events_consume(data);
+	return IRQ_HANDLED;
+}
+
+/**
+ * tg_events_init() - makes the event queue
+ * @tg: Board.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_events_init(struct tg_device *tg)
+{
+	struct tg_events *events = &tg->events;
+
+	static_assert(offsetof(struct tg_event, kind) % 8 == 0);
+	mutex_init(&events->lock);
+	events->size = event_entries;
+	events->incarnation = kvcalloc(tg->nodes, sizeof(*events->incarnation), GFP_KERNEL);
+	if (!events->incarnation)
+		return -ENOMEM;
+	events->ring = dma_alloc_coherent(&tg->pdev->dev,
+					  events->size * sizeof(*events->ring),
+					  &events->dma, GFP_KERNEL);
+	if (!events->ring) {
+		kvfree(events->incarnation);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+/**
+ * tg_events_exit() - mirror of tg_events_init()
+ * @tg: Board, which cannot write memory any more.
+ */
+void tg_events_exit(struct tg_device *tg)
+{
+	struct tg_events *events = &tg->events;
+
+	dma_free_coherent(&tg->pdev->dev, events->size * sizeof(*events->ring),
+			  events->ring, events->dma);
+	kvfree(events->incarnation);
+}

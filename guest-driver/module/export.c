@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Local segments: memory that other nodes may reach by name. */
+#include <linux/cred.h>
+#include <linux/dma-mapping.h>
+#include <linux/slab.h>
+#include <linux/uidgid.h>
+
+#include "driver.h"
+
+/* Handles have 16 bits in an mmap offset. */
+#define TG_SEGMENT_LIMIT 0x10000
+
+static int tg_segment_take_pages(struct tg_device *tg, struct tg_segment *segment, u32 count)
+{
+	unsigned long first;
+
+	mutex_lock(&tg->lock);
+	first = bitmap_find_next_zero_area(tg->pages_used, tg->export_pages, 0, count, 0);
+	if (first < tg->export_pages) {
+		bitmap_set(tg->pages_used, first, count);
+		segment->first = first;
+		segment->count = count;
+	}
+	mutex_unlock(&tg->lock);
+	return segment->count ? 0 : -ENOSPC;
+}
+
+static int tg_segment_grant(struct tg_device *tg, struct tg_segment *segment,
+			    const struct tg_export *arg, u64 *generation)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_GRANT_SET,
+		.rights = arg->rights_owner | arg->rights_others,
+		.count = 1,
+	};
+	struct tg_admin_completion result;
+	u32 i;
+	int err;
+
+	memcpy(command.nodes, arg->nodes, sizeof(command.nodes));
+	for (i = 0; i < segment->count; i++) {
+		command.index = segment->first + i;
+		command.address = segment->memory->chunk[i].dma;
+		command.length = min_t(u64, arg->size - i * TG_UNIT, TG_UNIT);
+		command.generation = *generation;
+		err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+		if (err)
+			return err;
+		if (result.status != TG_OK)
+			return tg_status_to_errno(result.status);
+		*generation = result.generation;
+		segment->granted = i + 1;
+	}
+	return 0;
+}
+
+static int tg_segment_announce(struct tg_device *tg, struct tg_segment *segment,
+			       const struct tg_export *arg, u64 generation)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_SEGMENT_PUBLISH,
+		.rights_owner = arg->rights_owner,
+		.rights_others = arg->rights_others,
+		.uid = from_kuid(&init_user_ns, current_fsuid()),
+		.index = segment->first,
+		.count = segment->count,
+		.generation = generation,
+		.length = arg->size,
+	};
+	struct tg_admin_completion result;
+	int err;
+
+	memcpy(command.secret, arg->secret, sizeof(command.secret));
+	memcpy(command.name, arg->name, sizeof(command.name));
+	err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+	if (err)
+		return err;
+	segment->published = result.status == TG_OK;
+	return tg_status_to_errno(result.status);
+}
+
+/**
+ * tg_segment_create() - exports memory
+ * @file: Who exports. The caller holds op_lock for reading, and the board is
+ *	not gone.
+ * @arg: What, and for whom. Its name has been checked.
+ * @created: The segment, also if this fails midway; NULL if there is nothing to
+ *	discard.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
+		      struct tg_segment **created)
+{
+	struct tg_device *tg = file->tg;
+	struct tg_segment *segment;
+	u64 generation = 0;
+	u32 count;
+	int err;
+
+	*created = NULL;
+	if (!arg->size || arg->size > 1ULL << tg->offset_bits ||
+	    (arg->rights_owner | arg->rights_others) & ~TG_RIGHTS_ALL)
+		return -EINVAL;
+	count = DIV_ROUND_UP(arg->size, TG_UNIT);
+	if (count > tg->export_pages)
+		return -ENOSPC;
+
+	segment = kzalloc(sizeof(*segment), GFP_KERNEL_ACCOUNT);
+	if (!segment)
+		return -ENOMEM;
+	err = tg_object_init(&segment->obj, file, TG_MMAP_EXPORT, TG_SEGMENT_LIMIT);
+	if (err) {
+		kfree(segment);
+		return err;
+	}
+	*created = segment;
+	segment->obj.size = arg->size;
+	memcpy(segment->name, arg->name, sizeof(segment->name));
+
+	err = tg_segment_take_pages(tg, segment, count);
+	if (err)
+		return err;
+	segment->memory = tg_memory_new(tg, TG_UNIT, count, true);
+	if (IS_ERR(segment->memory)) {
+		err = PTR_ERR(segment->memory);
+		segment->memory = NULL;
+		return err;
+	}
+	err = tg_segment_grant(tg, segment, arg, &generation);
+	if (err)
+		return err;
+	return tg_segment_announce(tg, segment, arg, generation);
+}
+
+/**
+ * tg_segment_leave() - takes a segment off the board
+ * @segment: Segment, finished or not, mapped nowhere. The caller holds op_lock
+ *	for reading.
+ *
+ * Return: True if the board knows nothing of it any more. If the board is gone or
+ * does not let go, the memory stays until the board is removed.
+ */
+bool tg_segment_leave(struct tg_segment *segment)
+{
+	struct tg_admin_command withdraw = { .opcode = TG_ADMIN_SEGMENT_WITHDRAW };
+	struct tg_admin_command clear = {
+		.opcode = TG_ADMIN_GRANT_CLEAR,
+		.index = segment->first,
+		.count = segment->granted,
+	};
+	struct tg_device *tg = segment->obj.tg;
+	struct tg_admin_completion result;
+
+	if (tg_gone(tg))
+		return false;
+	memcpy(withdraw.name, segment->name, sizeof(withdraw.name));
+	if (segment->published && tg_admin(tg, TG_ADMIN_SLOW, &withdraw, &result))
+		return false;
+	if (segment->granted &&
+	    (tg_admin(tg, TG_ADMIN_SLOW, &clear, &result) || result.status != TG_OK))
+		return false;
+
+	if (segment->memory)
+		tg_memory_free(tg, segment->memory);
+	if (segment->count) {
+		mutex_lock(&tg->lock);
+		bitmap_clear(tg->pages_used, segment->first, segment->count);
+		mutex_unlock(&tg->lock);
+	}
+	return true;
+}

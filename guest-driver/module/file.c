@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The character device. */
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "driver.h"
+
+static int tg_open(struct inode *inode, struct file *filp)
+{
+	struct tg_device *tg = container_of(inode->i_cdev, struct tg_device, cdev);
+	struct tg_admin_command command = { .opcode = TG_ADMIN_CONTEXT_OPEN };
+	struct tg_admin_completion result;
+	struct tg_file *file;
+	int err;
+
+	file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+	if (!file)
+		return -ENOMEM;
+	file->tg = tg;
+	refcount_set(&file->users, 1);
+
+	down_read(&tg->op_lock);
+	err = -ENODEV;
+	if (tg_gone(tg))
+		goto err_unlock;
+	err = ida_alloc_max(&tg->context_ids, tg->contexts - 1, GFP_KERNEL);
+	if (err < 0)
+		goto err_unlock;
+	file->context = err;
+	file->status = tg_memory_new(tg, PAGE_SIZE, 1, false);
+	err = PTR_ERR_OR_ZERO(file->status);
+	if (err)
+		goto err_context;
+
+	command.context = file->context;
+	command.address = file->status->chunk[0].dma;
+	err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+	if (err == -ENODEV)
+		/* The board may know the page: it stays until remove(). */
+		goto err_unlock;
+	if (!err)
+		err = tg_status_to_errno(result.status);
+	if (err)
+		goto err_status;
+	up_read(&tg->op_lock);
+
+	get_device(&tg->dev);
+	filp->private_data = file;
+	/* One address space for all, see struct tg_device. */
+	filp->f_mapping = tg->mapping_inode->i_mapping;
+	return nonseekable_open(inode, filp);
+
+err_status:
+	tg_memory_free(tg, file->status);
+err_context:
+	ida_free(&tg->context_ids, file->context);
+err_unlock:
+	up_read(&tg->op_lock);
+	kfree(file);
+	return err == -ENOSPC ? -EBUSY : err;
+}
+
+static int tg_release(struct inode *inode, struct file *filp)
+{
+	struct tg_file *file = filp->private_data;
+
+	tg_file_close_objects(file);
+	tg_file_put(file);
+	return 0;
+}
+
+static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
+{
+	struct tg_file *file = filp->private_data;
+	struct tg_device *tg = file->tg;
+	__poll_t events = 0;
+
+	poll_wait(filp, &tg->wait, table);
+	down_read(&tg->map_lock);
+	if (file->alerts)
+		events |= EPOLLPRI | EPOLLERR;
+	if (tg_gone(tg))
+		events |= EPOLLPRI | EPOLLERR | EPOLLHUP;
+	up_read(&tg->map_lock);
+	return events;
+}
+
+/* NUL-padded, not empty. */
+static bool tg_name_is_valid(const u8 name[64])
+{
+	size_t length = strnlen(name, 64);
+
+	return length && length < 64 && !memchr_inv(name + length, 0, 64 - length);
+}
+
+static int tg_ioctl_info(struct tg_file *file, struct tg_info *arg)
+{
+	struct tg_device *tg = file->tg;
+
+	memset(arg, 0, sizeof(*arg));
+	arg->abi = TG_ABI_VERSION;
+	arg->node = tg->node;
+	arg->nodes = tg->nodes;
+	arg->unit_shift = TG_UNIT_SHIFT;
+	arg->window_size = 1ULL << tg->offset_bits;
+	arg->incarnation = readl(tg->regs + TG_REG_INCARNATION);
+	arg->link_up = !!(readl(tg->regs + TG_REG_STATUS) & TG_STATUS_LINK_UP);
+	arg->context = file->context;
+	return 0;
+}
+
+static long tg_ioctl_export(struct tg_file *file, struct tg_export *arg, void __user *user)
+{
+	struct tg_segment *segment = NULL;
+	struct tg_device *tg = file->tg;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_segment_create(file, arg, &segment);
+	up_read(&tg->op_lock);
+	if (!err) {
+		arg->handle = segment->obj.handle;
+		arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
+		if (copy_to_user(user, arg, sizeof(*arg)))
+			err = -EFAULT;
+		else
+			tg_object_publish(&segment->obj);
+	}
+	if (err && segment)
+		tg_object_discard(&segment->obj);
+	return err;
+}
+
+static long tg_ioctl_import(struct tg_file *file, struct tg_import *arg, void __user *user)
+{
+	struct tg_remote *remote = NULL;
+	struct tg_device *tg = file->tg;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_remote_create(file, arg, &remote);
+	up_read(&tg->op_lock);
+	if (!err) {
+		arg->size = remote->obj.size;
+		arg->handle = remote->obj.handle;
+		arg->offset = tg_mmap_offset(TG_MMAP_IMPORT, arg->handle);
+	}
+	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
+		err = -EFAULT;
+	if (!err)
+		tg_object_publish(&remote->obj);
+	else if (remote)
+		tg_object_discard(&remote->obj);
+	return err;
+}
+
+static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg)
+{
+	void __user *user = (void __user *)user_arg;
+	struct tg_file *file = filp->private_data;
+	struct tg_device *tg = file->tg;
+	union {
+		struct tg_info info;
+		struct tg_export export;
+		struct tg_import import;
+		struct tg_handle handle;
+		struct tg_import_state state;
+	} arg;
+	int err;
+
+	if (_IOC_TYPE(cmd) != _IOC_TYPE(TG_IOCTL_INFO) || _IOC_SIZE(cmd) > sizeof(arg))
+		return -ENOTTY;
+	if (copy_from_user(&arg, user, _IOC_SIZE(cmd)))
+		return -EFAULT;
+
+	switch (cmd) {
+	case TG_IOCTL_INFO:
+		down_read(&tg->op_lock);
+		err = tg_gone(tg) ? -ENODEV : tg_ioctl_info(file, &arg.info);
+		up_read(&tg->op_lock);
+		break;
+	case TG_IOCTL_EXPORT:
+		return tg_ioctl_export(file, &arg.export, user);
+	case TG_IOCTL_IMPORT:
+		return tg_ioctl_import(file, &arg.import, user);
+	case TG_IOCTL_UNEXPORT:
+	case TG_IOCTL_UNIMPORT:
+		if (arg.handle.reserved)
+			return -EINVAL;
+		return tg_object_close(file, cmd == TG_IOCTL_UNEXPORT ?
+				       TG_MMAP_EXPORT : TG_MMAP_IMPORT,
+				       arg.handle.handle);
+	case TG_IOCTL_STATE:
+		if (arg.state.reserved)
+			return -EINVAL;
+		err = tg_remote_state(file, &arg.state);
+		break;
+	case TG_IOCTL_ACK:
+		if (arg.handle.reserved)
+			return -EINVAL;
+		down_read(&tg->op_lock);
+		err = tg_gone(tg) ? -ENODEV : tg_remote_ack(file, arg.handle.handle);
+		up_read(&tg->op_lock);
+		break;
+	default:
+		return -ENOTTY;
+	}
+	if (!err && copy_to_user(user, &arg, _IOC_SIZE(cmd)))
+		err = -EFAULT;
+	return err;
+}
+
+const struct file_operations tg_fops = {
+	.owner = THIS_MODULE,
+	.open = tg_open,
+	.release = tg_release,
+	.mmap = tg_mmap,
+	.poll = tg_poll,
+	.unlocked_ioctl = tg_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+};

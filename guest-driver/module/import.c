@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Remote segments: other nodes' memory, seen through the window. */
+#include <linux/cred.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/uidgid.h>
+
+#include "driver.h"
+
+/* Numbers the context page can name; the last means the whole context. */
+#define TG_REMOTE_LIMIT TG_CONTEXT_QUIET_ALL
+
+static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, u32 count)
+{
+	unsigned long *used, slot;
+
+	mutex_lock(&tg->lock);
+	used = tg->slots_used[remote->node];
+	if (!used) {
+		used = bitmap_zalloc(tg->slots, GFP_KERNEL);
+		tg->slots_used[remote->node] = used;
+	}
+	if (!used) {
+		mutex_unlock(&tg->lock);
+		return -ENOMEM;
+	}
+	slot = bitmap_find_next_zero_area(used, tg->slots, 0, count, 0);
+	if (slot < tg->slots) {
+		bitmap_set(used, slot, count);
+		remote->slot = slot;
+		remote->count = count;
+	}
+	mutex_unlock(&tg->lock);
+	return remote->count ? 0 : -ENOSPC;
+}
+
+static int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
+			    struct tg_admin_completion *result)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_LOOKUP,
+		.node = arg->node,
+		.rights = arg->rights,
+		.uid = from_kuid(&init_user_ns, current_fsuid()),
+	};
+	int err;
+
+	memcpy(command.secret, arg->secret, sizeof(command.secret));
+	memcpy(command.name, arg->name, sizeof(command.name));
+	err = tg_admin(tg, TG_ADMIN_REMOTE, &command, result);
+	if (err)
+		return err;
+	arg->status = result->status;
+	if (result->status != TG_OK)
+		return tg_status_to_errno(result->status);
+	if ((result->rights & arg->rights) != arg->rights) {
+		arg->status = TG_ERR_RIGHTS;
+		return tg_status_to_errno(TG_ERR_RIGHTS);
+	}
+	if (!result->length || result->length > 1ULL << tg->offset_bits ||
+	    result->count != DIV_ROUND_UP(result->length, TG_UNIT)) {
+		dev_err_ratelimited(&tg->dev, "node %u answered for \"%.63s\" with %llu bytes in %u pages: expected 1 to %llu bytes in pages of %lu\n",
+				    arg->node, arg->name, result->length, result->count,
+				    1ULL << tg->offset_bits, TG_UNIT);
+		return -EPROTO;
+	}
+	return 0;
+}
+
+static int tg_remote_set(struct tg_device *tg, struct tg_remote *remote,
+			 struct tg_import *arg,
+			 const struct tg_admin_completion *found)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_IMPORT_SET,
+		.node = remote->node,
+		.context = remote->obj.file->context,
+		.import = remote->obj.handle,
+		.rights = remote->rights,
+		.index = remote->slot,
+		.count = remote->count,
+		.page = found->index,
+		.generation = found->generation,
+		.length = found->length,
+	};
+	struct tg_admin_completion result;
+	int err;
+
+	err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+	if (err)
+		return err;
+	remote->set = result.status == TG_OK;
+	arg->status = result.status;
+	return tg_status_to_errno(result.status);
+}
+
+/**
+ * tg_remote_create() - imports a segment
+ * @file: Who imports. The caller holds op_lock for reading, and the board is
+ *	not gone.
+ * @arg: What, from where. Its name has been checked. On failure its status says
+ *	what the board said, if it did.
+ * @created: The import, also if this fails midway; NULL if there is nothing to
+ *	discard.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_remote_create(struct tg_file *file, struct tg_import *arg,
+		     struct tg_remote **created)
+{
+	struct tg_device *tg = file->tg;
+	struct tg_admin_completion found;
+	struct tg_remote *remote;
+	int err;
+
+	*created = NULL;
+	arg->status = TG_OK;
+	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved)
+		return -EINVAL;
+	if (arg->node >= tg->nodes) {
+		arg->status = TG_ERR_BAD_NODE;
+		return -EINVAL;
+	}
+	err = tg_remote_lookup(tg, arg, &found);
+	if (err)
+		return err;
+
+	remote = kzalloc(sizeof(*remote), GFP_KERNEL_ACCOUNT);
+	if (!remote)
+		return -ENOMEM;
+	/* Before the object is in the table, where events find it. */
+	init_waitqueue_head(&remote->wait);
+	remote->node = arg->node;
+	remote->rights = arg->rights;
+	remote->obj.size = found.length;
+	err = tg_object_init(&remote->obj, file, TG_MMAP_IMPORT,
+			     min_t(u32, tg->import_limit, TG_REMOTE_LIMIT));
+	if (err) {
+		kfree(remote);
+		return err;
+	}
+	*created = remote;
+	err = tg_remote_take_slots(tg, remote, found.count);
+	if (err)
+		return err;
+	return tg_remote_set(tg, remote, arg, &found);
+}
+
+/**
+ * tg_remote_leave() - takes an import off the board
+ * @remote: Import, finished or not, mapped nowhere. The caller holds op_lock
+ *	for reading.
+ *
+ * Return: True if the board knows nothing of it any more.
+ */
+bool tg_remote_leave(struct tg_remote *remote)
+{
+	struct tg_admin_command clear = {
+		.opcode = TG_ADMIN_IMPORT_CLEAR,
+		.import = remote->obj.handle,
+	};
+	struct tg_device *tg = remote->obj.tg;
+	struct tg_admin_completion result;
+
+	if (tg_gone(tg))
+		return false;
+	if (remote->set &&
+	    (tg_admin(tg, TG_ADMIN_SLOW, &clear, &result) || result.status != TG_OK))
+		return false;
+	if (remote->count) {
+		mutex_lock(&tg->lock);
+		bitmap_clear(tg->slots_used[remote->node], remote->slot, remote->count);
+		mutex_unlock(&tg->lock);
+	}
+	return true;
+}
+
+/* Makes poll() report the import. */
+static void tg_remote_alert(struct tg_remote *remote)
+{
+	lockdep_assert_held_write(&remote->obj.tg->map_lock);
+	if (!remote->alert) {
+		remote->alert = true;
+		remote->obj.file->alerts++;
+	}
+	wake_up_interruptible_poll(&remote->obj.tg->wait, EPOLLPRI | EPOLLERR);
+}
+
+/**
+ * tg_remote_quiet() - stops poll() from reporting an import, wakes its faults
+ * @remote: Import. The caller holds map_lock for writing.
+ */
+void tg_remote_quiet(struct tg_remote *remote)
+{
+	lockdep_assert_held_write(&remote->obj.tg->map_lock);
+	if (remote->alert) {
+		remote->alert = false;
+		remote->obj.file->alerts--;
+	}
+	wake_up_all(&remote->wait);
+}
+
+static bool tg_status_is_fatal(u32 status)
+{
+	switch (status) {
+	case TG_ERR_STALE:
+	case TG_ERR_NOT_GRANTED:
+	case TG_ERR_NODE_DOWN:
+	case TG_ERR_LINK_DOWN:
+	case TG_ERR_RESET:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void tg_remote_die(struct tg_remote *remote, u32 status)
+{
+	lockdep_assert_held_write(&remote->obj.tg->map_lock);
+	if (remote->obj.dead)
+		return;
+	remote->obj.dead = true;
+	remote->state |= TG_STATE_DEAD;
+	if (!remote->status)
+		remote->status = status;
+	tg_zap(&remote->obj);
+	wake_up_all(&remote->wait);
+	tg_remote_alert(remote);
+}
+
+/**
+ * tg_remote_event() - the board reports the state of an import
+ * @tg: Board.
+ * @index: Number of the import.
+ * @value: TG_IMPORT_* bits, status in bits 31:16.
+ */
+void tg_remote_event(struct tg_device *tg, u32 index, u64 value)
+{
+	u32 status = value >> 16 & 0xffff;
+	struct tg_remote *remote;
+	struct tg_object *obj;
+	bool was_congested;
+
+	down_write(&tg->map_lock);
+	obj = xa_load(&tg->remotes, index);
+	if (!obj || obj->dead)
+		goto out;
+	remote = tg_remote_of(obj);
+	was_congested = remote->state & TG_STATE_CONGESTED;
+	remote->state = 0;
+	if (value & TG_IMPORT_CONGESTED)
+		remote->state |= TG_STATE_CONGESTED;
+	if (value & TG_IMPORT_CUT)
+		remote->state |= TG_STATE_CUT;
+	if (status) {
+		if (!remote->status)
+			remote->status = status;
+		tg_remote_alert(remote);
+	}
+
+	if (tg_status_is_fatal(status))
+		tg_remote_die(remote, status);
+	else if (!was_congested && remote->state & TG_STATE_CONGESTED)
+		tg_zap(obj);
+	else if (was_congested && !(remote->state & TG_STATE_CONGESTED))
+		wake_up_all(&remote->wait);
+out:
+	up_write(&tg->map_lock);
+}
+
+/**
+ * tg_remotes_node_down() - every import of a node is gone for good
+ * @tg: Board.
+ * @node: The node.
+ * @status: Why, TG_ERR_*.
+ */
+void tg_remotes_node_down(struct tg_device *tg, u32 node, u32 status)
+{
+	struct tg_object *obj;
+	unsigned long handle;
+
+	down_write(&tg->map_lock);
+	xa_for_each(&tg->remotes, handle, obj)
+		if (tg_remote_of(obj)->node == node)
+			tg_remote_die(tg_remote_of(obj), status);
+	up_write(&tg->map_lock);
+}
+
+/**
+ * tg_remotes_link_down() - every import is gone for good, but those of the own
+ * node
+ * @tg: Board.
+ */
+void tg_remotes_link_down(struct tg_device *tg)
+{
+	struct tg_object *obj;
+	unsigned long handle;
+
+	down_write(&tg->map_lock);
+	xa_for_each(&tg->remotes, handle, obj)
+		if (tg_remote_of(obj)->node != tg->node)
+			tg_remote_die(tg_remote_of(obj), TG_ERR_LINK_DOWN);
+	up_write(&tg->map_lock);
+}
+
+/**
+ * tg_remotes_lost() - the board is gone: wakes everyone who waits for an import
+ * @tg: Board. The caller holds map_lock for writing.
+ */
+void tg_remotes_lost(struct tg_device *tg)
+{
+	struct tg_object *obj;
+	unsigned long handle;
+
+	xa_for_each(&tg->remotes, handle, obj)
+		tg_remote_die(tg_remote_of(obj), TG_ERR_RESET);
+}
+
+/**
+ * tg_remote_acked() - the board has acknowledged the error of an import
+ * @remote: Import.
+ */
+void tg_remote_acked(struct tg_remote *remote)
+{
+	struct tg_device *tg = remote->obj.tg;
+
+	down_write(&tg->map_lock);
+	if (!remote->obj.dead) {
+		remote->state &= ~TG_STATE_CUT;
+		remote->status = TG_OK;
+		tg_remote_quiet(remote);
+	}
+	up_write(&tg->map_lock);
+}
+
+/**
+ * tg_remote_state() - TG_IOCTL_STATE
+ * @file: File.
+ * @arg: The import's handle in, its state out.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_remote_state(struct tg_file *file, struct tg_import_state *arg)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, arg->handle);
+	struct tg_device *tg = file->tg;
+
+	if (!obj)
+		return -EBADF;
+	down_read(&tg->map_lock);
+	arg->state = tg_remote_of(obj)->state;
+	arg->status = tg_remote_of(obj)->status;
+	up_read(&tg->map_lock);
+	tg_object_put(obj);
+	return 0;
+}
+
+/**
+ * tg_remote_ack() - TG_IOCTL_ACK
+ * @file: File. The caller holds op_lock for reading, and the board is not gone.
+ * @handle: The import's handle.
+ *
+ * A dead import stays dead; only its report is taken back.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_remote_ack(struct tg_file *file, u32 handle)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
+	struct tg_device *tg = file->tg;
+	bool dead;
+	int err = 0;
+
+	if (!obj)
+		return -EBADF;
+	down_write(&tg->map_lock);
+	dead = obj->dead;
+	if (dead)
+		tg_remote_quiet(tg_remote_of(obj));
+	up_write(&tg->map_lock);
+	if (!dead)
+		err = tg_admin_ack(tg_remote_of(obj));
+	tg_object_put(obj);
+	return err;
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Finds boards and lets them go. */
+#include <linux/dma-map-ops.h>
+#include <linux/fs.h>
+#include <linux/fs_context.h>
+#include <linux/interrupt.h>
+#include <linux/module.h>
+#include <linux/mount.h>
+#include <linux/pseudo_fs.h>
+#include <linux/slab.h>
+
+#include "compat.h"
+#include "driver.h"
+
+#define TG_BAR_REGS 0
+#define TG_BAR_CONTEXTS 2
+#define TG_BAR_WINDOW 4
+
+#define TG_MINORS 256
+
+static dev_t tg_devt;
+static DEFINE_IDA(tg_minors);
+
+/* Where the inodes live whose i_mapping holds the boards' user mappings. */
+#define TG_FS_MAGIC 0x54474d50
+static struct vfsmount *tg_mount;
+
+static int tg_fs_init_context(struct fs_context *fc)
+{
+	return init_pseudo(fc, TG_FS_MAGIC) ? 0 : -ENOMEM;
+}
+
+/* No owner: the module mounts it itself and would never be free to go. */
+static struct file_system_type tg_fs = {
+	.name = TG_NAME,
+	.init_fs_context = tg_fs_init_context,
+	.kill_sb = kill_anon_super,
+};
+
+static char *tg_devnode(TG_DEVNODE_CONST struct device *dev, umode_t *mode)
+{
+	if (mode)
+		*mode = 0660;
+	return NULL;
+}
+
+static struct class tg_class = {
+	.name = TG_NAME,
+	.devnode = tg_devnode,
+};
+
+/**
+ * tg_device_answers() - whether the board is there
+ * @tg: Board.
+ *
+ * Return: False if it was removed or its server has died.
+ */
+bool tg_device_answers(struct tg_device *tg)
+{
+	return readq(tg->regs + TG_REG_MAGIC) == TG_MAGIC;
+}
+
+/**
+ * tg_device_lost() - gives up on the board
+ * @tg: Board.
+ *
+ * Nothing of it stays mapped; whoever waits for it is told. May be called again.
+ */
+void tg_device_lost(struct tg_device *tg)
+{
+	bool before;
+
+	down_write(&tg->map_lock);
+	before = tg->gone;
+	WRITE_ONCE(tg->gone, true);
+	if (!before) {
+		tg_zap_all(tg);
+		tg_remotes_lost(tg);
+	}
+	up_write(&tg->map_lock);
+	if (!before) {
+		tg_admin_wake(tg);
+		wake_up_all(&tg->wait);
+	}
+}
+
+static int tg_identify(struct tg_device *tg)
+{
+	struct device *dev = &tg->pdev->dev;
+	u64 magic = readq(tg->regs + TG_REG_MAGIC);
+	u32 version = readl(tg->regs + TG_REG_VERSION);
+	u32 unit_shift = readl(tg->regs + TG_REG_UNIT_SHIFT);
+	u64 window;
+
+	if (magic != TG_MAGIC) {
+		dev_err(dev, "MAGIC is %#llx: expected %#llx; is the board's server running?\n",
+			magic, TG_MAGIC);
+		return -ENODEV;
+	}
+	if (version != TG_VERSION) {
+		dev_err(dev, "register interface is version %u: this driver speaks %u; use the driver that came with the server\n",
+			version, TG_VERSION);
+		return -ENODEV;
+	}
+	if (unit_shift != TG_UNIT_SHIFT) {
+		dev_err(dev, "unit is 2^%u bytes: this driver expects 2^%u\n",
+			unit_shift, TG_UNIT_SHIFT);
+		return -ENODEV;
+	}
+	if (PAGE_SIZE > TG_UNIT) {
+		dev_err(dev, "PAGE_SIZE is %lu and the board's unit %lu: a page would show several imports; use a kernel with pages of at most the unit\n",
+			PAGE_SIZE, TG_UNIT);
+		return -ENODEV;
+	}
+
+	tg->node = readl(tg->regs + TG_REG_NODE);
+	tg->node_bits = readl(tg->regs + TG_REG_NODE_BITS);
+	tg->offset_bits = readl(tg->regs + TG_REG_OFFSET_BITS);
+	tg->contexts = readl(tg->regs + TG_REG_CONTEXTS);
+	tg->import_limit = readl(tg->regs + TG_REG_IMPORTS);
+	tg->export_pages = readl(tg->regs + TG_REG_EXPORT_PAGES);
+	if (tg->node_bits < 1 || tg->node_bits > 12 ||
+	    tg->offset_bits < TG_UNIT_SHIFT || tg->offset_bits > 32 ||
+	    tg->node >> tg->node_bits || !tg->contexts || tg->contexts > 0x10000 ||
+	    !tg->import_limit || tg->import_limit > 0x10000 ||
+	    !tg->export_pages || tg->export_pages > 1 << 24) {
+		dev_err(dev, "out of range: node %u, node bits %u (1 to 12), offset bits %u (%u to 32), contexts %u, imports %u (1 to 65536), export pages %u (1 to 2^24)\n",
+			tg->node, tg->node_bits, tg->offset_bits, TG_UNIT_SHIFT,
+			tg->contexts, tg->import_limit, tg->export_pages);
+		return -ENODEV;
+	}
+	tg->nodes = 1U << tg->node_bits;
+	tg->slots = 1U << (tg->offset_bits - TG_UNIT_SHIFT);
+
+	/* The window has four apertures; imports use the first, plain one. */
+	window = 4ULL << (tg->node_bits + tg->offset_bits);
+	if (pci_resource_len(tg->pdev, TG_BAR_CONTEXTS) < (u64)tg->contexts << TG_UNIT_SHIFT ||
+	    pci_resource_len(tg->pdev, TG_BAR_WINDOW) < window) {
+		dev_err(dev, "BAR2 %pR, BAR4 %pR: expected at least %#llx and %#llx bytes\n",
+			&tg->pdev->resource[TG_BAR_CONTEXTS], &tg->pdev->resource[TG_BAR_WINDOW],
+			(u64)tg->contexts << TG_UNIT_SHIFT, window);
+		return -ENODEV;
+	}
+	tg->contexts_base = pci_resource_start(tg->pdev, TG_BAR_CONTEXTS);
+	tg->window_base = pci_resource_start(tg->pdev, TG_BAR_WINDOW);
+	return 0;
+}
+
+/* Nothing the board does after this reaches memory or the processor. */
+static void tg_quiesce(struct tg_device *tg)
+{
+	if (tg_device_answers(tg)) {
+		writel(0, tg->regs + TG_REG_CONTROL);
+		writel(0, tg->regs + TG_REG_EVENT_SIZE);
+		/* Posted: the read brings them there. */
+		readl(tg->regs + TG_REG_CONTROL);
+	}
+	pci_clear_master(tg->pdev);
+}
+
+static void tg_start(struct tg_device *tg)
+{
+	writeq(tg->admin.dma, tg->regs + TG_REG_ADMIN_BASE);
+	writeq(tg->events.dma, tg->regs + TG_REG_EVENT_BASE);
+	writel(0, tg->regs + TG_REG_EVENT_CONSUMER);
+	writel(tg->events.size, tg->regs + TG_REG_EVENT_SIZE);
+	writel(TG_CONTROL_IRQ_ENABLE, tg->regs + TG_REG_CONTROL);
+}
+
+static void tg_device_release(struct device *dev)
+{
+	struct tg_device *tg = container_of(dev, struct tg_device, dev);
+	u32 node;
+
+	if (tg->slots_used)
+		for (node = 0; node < tg->nodes; node++)
+			bitmap_free(tg->slots_used[node]);
+	kvfree(tg->slots_used);
+	bitmap_free(tg->pages_used);
+	xa_destroy(&tg->remotes);
+	xa_destroy(&tg->segments);
+	ida_destroy(&tg->context_ids);
+	if (tg->mapping_inode)
+		iput(tg->mapping_inode);
+	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
+	kfree(tg);
+}
+
+/* The part that outlives the board while files are open. */
+static struct tg_device *tg_device_new(struct pci_dev *pdev)
+{
+	struct tg_device *tg;
+	int minor, err;
+
+	tg = kzalloc(sizeof(*tg), GFP_KERNEL);
+	if (!tg)
+		return ERR_PTR(-ENOMEM);
+	minor = ida_alloc_max(&tg_minors, TG_MINORS - 1, GFP_KERNEL);
+	if (minor < 0) {
+		kfree(tg);
+		return ERR_PTR(minor);
+	}
+	tg->pdev = pdev;
+	init_rwsem(&tg->op_lock);
+	init_rwsem(&tg->map_lock);
+	init_waitqueue_head(&tg->wait);
+	mutex_init(&tg->lock);
+	ida_init(&tg->context_ids);
+	INIT_LIST_HEAD(&tg->memories);
+	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
+	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
+
+	device_initialize(&tg->dev);
+	tg->dev.class = &tg_class;
+	tg->dev.parent = &pdev->dev;
+	tg->dev.devt = MKDEV(MAJOR(tg_devt), MINOR(tg_devt) + minor);
+	tg->dev.release = tg_device_release;
+	err = dev_set_name(&tg->dev, TG_NAME "%d", minor);
+	if (err)
+		goto err_put;
+	tg->mapping_inode = alloc_anon_inode(tg_mount->mnt_sb);
+	if (IS_ERR(tg->mapping_inode)) {
+		err = PTR_ERR(tg->mapping_inode);
+		tg->mapping_inode = NULL;
+		goto err_put;
+	}
+	return tg;
+
+err_put:
+	put_device(&tg->dev);
+	return ERR_PTR(err);
+}
+
+static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct tg_device *tg;
+	int err;
+
+	tg = tg_device_new(pdev);
+	if (IS_ERR(tg))
+		return PTR_ERR(tg);
+	pci_set_drvdata(pdev, tg);
+
+	err = pci_enable_device(pdev);
+	if (err)
+		goto err_put;
+	err = pci_request_regions(pdev, TG_NAME);
+	if (err)
+		goto err_disable;
+	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
+	if (err)
+		goto err_regions;
+	if (!dev_is_dma_coherent(&pdev->dev)) {
+		dev_err(&pdev->dev, "not cache-coherent: processes could not see what the board writes\n");
+		err = -ENODEV;
+		goto err_regions;
+	}
+	tg->regs = pci_iomap(pdev, TG_BAR_REGS, TG_BAR0_SIZE);
+	if (!tg->regs) {
+		dev_err(&pdev->dev, "cannot map BAR0 %pR\n", &pdev->resource[TG_BAR_REGS]);
+		err = -ENOMEM;
+		goto err_regions;
+	}
+	err = tg_identify(tg);
+	if (err)
+		goto err_unmap;
+
+	err = -ENOMEM;
+	tg->pages_used = bitmap_zalloc(tg->export_pages, GFP_KERNEL);
+	tg->slots_used = kvcalloc(tg->nodes, sizeof(*tg->slots_used), GFP_KERNEL);
+	if (!tg->pages_used || !tg->slots_used)
+		goto err_unmap;
+	tg->workers = alloc_workqueue("%s", WQ_UNBOUND, 0, dev_name(&tg->dev));
+	if (!tg->workers)
+		goto err_unmap;
+	err = tg_admin_init(tg);
+	if (err)
+		goto err_workers;
+	err = tg_events_init(tg);
+	if (err)
+		goto err_admin;
+
+	/* What a previous driver left running stops before it can write. */
+	tg_quiesce(tg);
+	pci_set_master(pdev);
+	err = pci_alloc_irq_vectors(pdev, 1, 1, PCI_IRQ_MSI | PCI_IRQ_MSIX);
+	if (err < 0) {
+		dev_err(&pdev->dev, "neither MSI nor MSI-X: error %d\n", err);
+		goto err_quiesce;
+	}
+	err = request_threaded_irq(pci_irq_vector(pdev, 0), NULL, tg_irq_thread,
+				   IRQF_ONESHOT, dev_name(&tg->dev), tg);
+	if (err)
+		goto err_vectors;
+	tg_start(tg);
+
+	cdev_init(&tg->cdev, &tg_fops);
+	tg->cdev.owner = THIS_MODULE;
+	err = cdev_device_add(&tg->cdev, &tg->dev);
+	if (err)
+		goto err_stop;
+	dev_info(&pdev->dev, "%s: node %u of %u, window %llu KiB per node, %s\n",
+		 dev_name(&tg->dev), tg->node, tg->nodes, 1ULL << (tg->offset_bits - 10),
+		 pdev->msix_enabled ? "MSI-X" : "MSI");
+	return 0;
+
+err_stop:
+	tg_quiesce(tg);
+	free_irq(pci_irq_vector(pdev, 0), tg);
+err_vectors:
+	pci_free_irq_vectors(pdev);
+err_quiesce:
+	pci_clear_master(pdev);
+	tg_events_exit(tg);
+err_admin:
+	tg_admin_exit(tg);
+err_workers:
+	destroy_workqueue(tg->workers);
+err_unmap:
+	pci_iounmap(pdev, tg->regs);
+err_regions:
+	pci_release_regions(pdev);
+err_disable:
+	pci_disable_device(pdev);
+err_put:
+	put_device(&tg->dev);
+	return err;
+}
+
+static void tg_remove(struct pci_dev *pdev)
+{
+	struct tg_device *tg = pci_get_drvdata(pdev);
+
+	cdev_device_del(&tg->cdev, &tg->dev);
+	tg_device_lost(tg);
+	/* Whoever was talking to the board has been told, and leaves. */
+	down_write(&tg->op_lock);
+	tg_quiesce(tg);
+	free_irq(pci_irq_vector(pdev, 0), tg);
+	pci_free_irq_vectors(pdev);
+	tg_memory_free_all(tg);
+	up_write(&tg->op_lock);
+	destroy_workqueue(tg->workers);
+	tg_events_exit(tg);
+	tg_admin_exit(tg);
+	pci_iounmap(pdev, tg->regs);
+	pci_release_regions(pdev);
+	pci_disable_device(pdev);
+	put_device(&tg->dev);
+}
+
+/* Nothing may write into the memory of the kernel that comes next. */
+static void tg_shutdown(struct pci_dev *pdev)
+{
+	struct tg_device *tg = pci_get_drvdata(pdev);
+
+	tg_device_lost(tg);
+	tg_quiesce(tg);
+}
+
+static const struct pci_device_id tg_ids[] = {
+	{ PCI_DEVICE(TG_PCI_VENDOR_ID, TG_PCI_DEVICE_ID_NIC) },
+	{ }
+};
+MODULE_DEVICE_TABLE(pci, tg_ids);
+
+static struct pci_driver tg_driver = {
+	.name = TG_NAME,
+	.id_table = tg_ids,
+	.probe = tg_probe,
+	.remove = tg_remove,
+	.shutdown = tg_shutdown,
+};
+
+static int __init tg_init(void)
+{
+	int err;
+
+	tg_mount = kern_mount(&tg_fs);
+	if (IS_ERR(tg_mount))
+		return PTR_ERR(tg_mount);
+	err = class_register(&tg_class);
+	if (err)
+		goto err_mount;
+	err = alloc_chrdev_region(&tg_devt, 0, TG_MINORS, TG_NAME);
+	if (err)
+		goto err_class;
+	err = pci_register_driver(&tg_driver);
+	if (err)
+		goto err_chrdev;
+	return 0;
+
+err_chrdev:
+	unregister_chrdev_region(tg_devt, TG_MINORS);
+err_class:
+	class_unregister(&tg_class);
+err_mount:
+	kern_unmount(tg_mount);
+	return err;
+}
+
+static void __exit tg_exit(void)
+{
+	pci_unregister_driver(&tg_driver);
+	unregister_chrdev_region(tg_devt, TG_MINORS);
+	class_unregister(&tg_class);
+	kern_unmount(tg_mount);
+	ida_destroy(&tg_minors);
+}
+
+module_init(tg_init);
+module_exit(tg_exit);
+MODULE_DESCRIPTION("Telegraphos host interface board");
+MODULE_AUTHOR("The Telegraphos authors");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * User mappings: page tables are the protection. All of them fill by page
+ * fault, so what is taken away (zapped) stays away: the next touch finds out
+ * why, and waits or gets SIGBUS.
+ *
+ * On processors whose page tables cannot say "write only" (x86), an import with
+ * just TG_RIGHT_WRITE can be mapped with PROT_WRITE alone; loads then reach the
+ * board, which refuses them.
+ */
+#include <linux/file.h>
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+
+#include "compat.h"
+#include "driver.h"
+
+#define TG_PGOFF_KIND_SHIFT (TG_MMAP_KIND_SHIFT - PAGE_SHIFT)
+#define TG_PGOFF_HANDLE_SHIFT (TG_MMAP_HANDLE_SHIFT - PAGE_SHIFT)
+#define TG_PGOFF_HANDLE_MASK (BIT(TG_MMAP_KIND_SHIFT - TG_MMAP_HANDLE_SHIFT) - 1)
+#define TG_PGOFF_MASK (BIT(TG_PGOFF_HANDLE_SHIFT) - 1)
+
+static unsigned long tg_pages(u64 size)
+{
+	return DIV_ROUND_UP(size, PAGE_SIZE);
+}
+
+/**
+ * tg_zap() - removes an object's pages from all page tables
+ * @obj: Object, whose state already keeps faults from filling them again. The
+ *	caller holds map_lock for writing.
+ */
+void tg_zap(struct tg_object *obj)
+{
+	lockdep_assert_held_write(&obj->tg->map_lock);
+	unmap_mapping_range(obj->tg->mapping_inode->i_mapping,
+			    tg_mmap_offset(obj->kind, obj->handle),
+			    (loff_t)tg_pages(obj->size) << PAGE_SHIFT, 1);
+}
+
+/**
+ * tg_zap_all() - removes every page of the board from all page tables
+ * @tg: Board, gone. The caller holds map_lock for writing.
+ */
+void tg_zap_all(struct tg_device *tg)
+{
+	lockdep_assert_held_write(&tg->map_lock);
+	unmap_mapping_range(tg->mapping_inode->i_mapping, 0, 0, 1);
+}
+
+static bool tg_remote_may_go_on(const struct tg_remote *remote)
+{
+	return READ_ONCE(remote->obj.dead) || tg_gone(remote->obj.tg) ||
+	       !(READ_ONCE(remote->state) & TG_STATE_CONGESTED);
+}
+
+/*
+ * Waits for the end of congestion with the memory map unlocked, so that the
+ * process's other threads, and those who look at it, are not held up. Signals
+ * end the wait where the processor can come back to the instruction.
+ */
+static vm_fault_t tg_fault_wait(struct vm_fault *vmf, struct tg_remote *remote)
+{
+	unsigned int flags = vmf->flags;
+	struct file *filp;
+
+	if (!(flags & FAULT_FLAG_ALLOW_RETRY)) {
+		/* A kernel access that cannot come back: keeps the map locked. */
+		if (wait_event_killable(remote->wait, tg_remote_may_go_on(remote)))
+			return VM_FAULT_SIGBUS;
+		return VM_FAULT_NOPAGE;
+	}
+	if (flags & FAULT_FLAG_RETRY_NOWAIT)
+		return VM_FAULT_RETRY;
+
+	/* The mapping may go; the file keeps this module, too. */
+	filp = get_file(vmf->vma->vm_file);
+	kref_get(&remote->obj.ref);
+	release_fault_lock(vmf);
+	if (flags & FAULT_FLAG_USER && flags & FAULT_FLAG_INTERRUPTIBLE)
+		(void)!wait_event_interruptible(remote->wait, tg_remote_may_go_on(remote));
+	else
+		(void)!wait_event_killable(remote->wait, tg_remote_may_go_on(remote));
+	tg_object_put(&remote->obj);
+	fput(filp);
+	return VM_FAULT_RETRY;
+}
+
+static unsigned long tg_window_pfn(const struct tg_remote *remote, unsigned long page)
+{
+	const struct tg_device *tg = remote->obj.tg;
+
+	return ((tg->window_base + ((u64)remote->node << tg->offset_bits) +
+		 ((u64)remote->slot << TG_UNIT_SHIFT)) >> PAGE_SHIFT) + page;
+}
+
+static vm_fault_t tg_fault(struct vm_fault *vmf)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	struct tg_file *file = vma->vm_file->private_data;
+	struct tg_object *obj = vma->vm_private_data;
+	unsigned long page = vmf->pgoff & TG_PGOFF_MASK;
+	struct tg_device *tg = file->tg;
+	struct tg_remote *remote;
+	vm_fault_t ret;
+	u64 pfn;
+
+	down_read(&tg->map_lock);
+	ret = VM_FAULT_SIGBUS;
+	if (tg_gone(tg) || (obj && (obj->dead || page >= tg_pages(obj->size))))
+		goto out;
+
+	switch (vmf->pgoff >> TG_PGOFF_KIND_SHIFT) {
+	case TG_MMAP_CONTEXT:
+		pfn = (tg->contexts_base + ((u64)file->context << TG_UNIT_SHIFT)) >> PAGE_SHIFT;
+		break;
+	case TG_MMAP_STATUS:
+		pfn = tg_memory_pfn(file->status, page);
+		break;
+	case TG_MMAP_EXPORT:
+		pfn = tg_memory_pfn(tg_segment_of(obj)->memory, page);
+		break;
+	case TG_MMAP_IMPORT:
+		remote = tg_remote_of(obj);
+		if (remote->state & TG_STATE_CONGESTED) {
+			up_read(&tg->map_lock);
+			return tg_fault_wait(vmf, remote);
+		}
+		pfn = tg_window_pfn(remote, page);
+		break;
+	default:
+		goto out;
+	}
+	ret = vmf_insert_pfn(vma, vmf->address, pfn);
+out:
+	up_read(&tg->map_lock);
+	return ret;
+}
+
+static void tg_vma_open(struct vm_area_struct *vma)
+{
+	struct tg_object *obj = vma->vm_private_data;
+
+	if (obj)
+		kref_get(&obj->ref);
+}
+
+static void tg_vma_close(struct vm_area_struct *vma)
+{
+	struct tg_object *obj = vma->vm_private_data;
+
+	if (obj)
+		tg_object_put(obj);
+}
+
+static const struct vm_operations_struct tg_vm_ops = {
+	.open = tg_vma_open,
+	.close = tg_vma_close,
+	.fault = tg_fault,
+};
+
+/* What an import's rights keep a mapping from. */
+static vm_flags_t tg_remote_denied(const struct tg_remote *remote)
+{
+	vm_flags_t denied = 0;
+
+	if (!(remote->rights & TG_RIGHT_READ))
+		denied |= VM_READ;
+	if (!(remote->rights & TG_RIGHT_WRITE))
+		denied |= VM_WRITE;
+	return denied;
+}
+
+/**
+ * tg_mmap() - maps a context page, a status page, an export or an import
+ * @filp: Open file.
+ * @vma: What the process asks for.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	unsigned long kind = vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT;
+	u32 handle = vma->vm_pgoff >> TG_PGOFF_HANDLE_SHIFT & TG_PGOFF_HANDLE_MASK;
+	unsigned long first = vma->vm_pgoff & TG_PGOFF_MASK;
+	struct tg_file *file = filp->private_data;
+	vm_flags_t denied = VM_EXEC;
+	struct tg_object *obj = NULL;
+	unsigned long limit = 1;
+	bool io = false;
+
+	if (tg_gone(file->tg))
+		return -ENODEV;
+	if (!(vma->vm_flags & VM_MAYSHARE))
+		return -EINVAL;
+
+	switch (kind) {
+	case TG_MMAP_CONTEXT:
+		io = true;
+		break;
+	case TG_MMAP_STATUS:
+		denied |= VM_WRITE;
+		break;
+	case TG_MMAP_EXPORT:
+	case TG_MMAP_IMPORT:
+		obj = tg_object_find(file, kind, handle);
+		if (!obj)
+			return -EINVAL;
+		limit = tg_pages(obj->size);
+		if (kind == TG_MMAP_IMPORT) {
+			io = true;
+			denied |= tg_remote_denied(tg_remote_of(obj));
+		}
+		break;
+	default:
+		return -EINVAL;
+	}
+	if ((!obj && handle) || first >= limit || vma_pages(vma) > limit - first) {
+		if (obj)
+			tg_object_put(obj);
+		return -EINVAL;
+	}
+	if (vma->vm_flags & denied) {
+		if (obj)
+			tg_object_put(obj);
+		return -EACCES;
+	}
+
+	/* VM_MAYx lies four bits above VM_x. */
+	vm_flags_clear(vma, denied << 4);
+	vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	if (io)
+		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+	vma->vm_private_data = obj;
+	vma->vm_ops = &tg_vm_ops;
+	return 0;
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+/* Guest memory the board may write: status pages and exported segments. */
+#include <linux/dma-mapping.h>
+#include <linux/overflow.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#include "driver.h"
+
+static unsigned long tg_memory_pages(const struct tg_memory *memory, u32 count)
+{
+	return (unsigned long)count * (memory->chunk_size >> PAGE_SHIFT);
+}
+
+static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory,
+			      u32 charged)
+{
+	u32 i;
+
+	for (i = 0; i < memory->count; i++)
+		dma_free_pages(&tg->pdev->dev, memory->chunk_size,
+			       memory->chunk[i].page, memory->chunk[i].dma,
+			       DMA_BIDIRECTIONAL);
+	if (memory->mm) {
+		account_locked_vm(memory->mm, tg_memory_pages(memory, charged), false);
+		mmdrop(memory->mm);
+	}
+	kvfree(memory);
+}
+
+/**
+ * tg_memory_new() - allocates zeroed memory for the board and a process
+ * @tg: Board. The caller holds op_lock for reading.
+ * @chunk_size: Bytes of each chunk, whole pages.
+ * @count: Number of chunks.
+ * @charge: Charge it to the caller's RLIMIT_MEMLOCK.
+ *
+ * Return: The memory, or an error pointer.
+ */
+struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
+				u32 count, bool charge)
+{
+	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
+			  __GFP_RETRY_MAYFAIL;
+	struct tg_memory *memory;
+	int err;
+
+	memory = kvzalloc(struct_size(memory, chunk, count), GFP_KERNEL_ACCOUNT);
+	if (!memory)
+		return ERR_PTR(-ENOMEM);
+	INIT_LIST_HEAD(&memory->node);
+	memory->chunk_size = chunk_size;
+	if (charge) {
+		err = account_locked_vm(current->mm, tg_memory_pages(memory, count), true);
+		if (err) {
+			kvfree(memory);
+			return ERR_PTR(err);
+		}
+		memory->mm = current->mm;
+		mmgrab(memory->mm);
+	}
+
+	while (memory->count < count) {
+		struct tg_chunk *chunk = &memory->chunk[memory->count];
+
+		err = -EINTR;
+		if (fatal_signal_pending(current))
+			goto err_destroy;
+		err = -ENOMEM;
+		chunk->page = dma_alloc_pages(&tg->pdev->dev, chunk_size, &chunk->dma,
+					      DMA_BIDIRECTIONAL, gfp);
+		if (!chunk->page)
+			goto err_destroy;
+		memory->count++;
+		cond_resched();
+	}
+
+	mutex_lock(&tg->lock);
+	list_add(&memory->node, &tg->memories);
+	mutex_unlock(&tg->lock);
+	return memory;
+
+err_destroy:
+	tg_memory_destroy(tg, memory, count);
+	return ERR_PTR(err);
+}
+
+/**
+ * tg_memory_free() - returns memory which the board cannot reach any more
+ * @tg: Board. The caller holds op_lock for reading, and it is not gone.
+ * @memory: The memory, mapped nowhere.
+ */
+void tg_memory_free(struct tg_device *tg, struct tg_memory *memory)
+{
+	mutex_lock(&tg->lock);
+	list_del(&memory->node);
+	mutex_unlock(&tg->lock);
+	tg_memory_destroy(tg, memory, memory->count);
+}
+
+/**
+ * tg_memory_free_all() - returns what is left when the board is removed
+ * @tg: Board, which cannot write memory any more. The caller holds op_lock for
+ *	writing.
+ */
+void tg_memory_free_all(struct tg_device *tg)
+{
+	struct tg_memory *memory, *next;
+
+	lockdep_assert_held_write(&tg->op_lock);
+	list_for_each_entry_safe(memory, next, &tg->memories, node) {
+		list_del(&memory->node);
+		tg_memory_destroy(tg, memory, memory->count);
+	}
+}
+
+/**
+ * tg_memory_pfn() - the page frame of a page
+ * @memory: The memory.
+ * @page: Page number in it; the caller has checked it.
+ *
+ * Return: Page frame number.
+ */
+unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page)
+{
+	unsigned long per_chunk = memory->chunk_size >> PAGE_SHIFT;
+
+	return page_to_pfn(memory->chunk[page / per_chunk].page) + page % per_chunk;
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Life of exports and imports.
+ *
+ * An object exists from its creation to the end of its teardown, which a worker
+ * does: it waits as long as the board has operations in flight, while the
+ * process that closed the object may be killed. What belongs to the object
+ * (memory, pages, slots, its number) is reused only after the board has
+ * confirmed that it let go. A file's context closes after its last object.
+ */
+#include <linux/slab.h>
+
+#include "driver.h"
+
+static struct xarray *tg_object_table(struct tg_device *tg, u32 kind)
+{
+	return kind == TG_MMAP_IMPORT ? &tg->remotes : &tg->segments;
+}
+
+static void tg_object_release(struct kref *ref)
+{
+	struct tg_object *obj = container_of(ref, struct tg_object, ref);
+	struct tg_device *tg = obj->tg;
+
+	if (obj->kind == TG_MMAP_IMPORT)
+		kfree(tg_remote_of(obj));
+	else
+		kfree(tg_segment_of(obj));
+	put_device(&tg->dev);
+}
+
+/**
+ * tg_object_put() - drops a reference
+ * @obj: Object.
+ */
+void tg_object_put(struct tg_object *obj)
+{
+	kref_put(&obj->ref, tg_object_release);
+}
+
+static void tg_object_work(struct work_struct *work)
+{
+	struct tg_object *obj = container_of(work, struct tg_object, work);
+	struct xarray *table = tg_object_table(obj->tg, obj->kind);
+	struct tg_file *file = obj->file;
+	struct tg_device *tg = obj->tg;
+	bool left;
+
+	down_read(&tg->op_lock);
+	if (obj->kind == TG_MMAP_IMPORT)
+		left = tg_remote_leave(tg_remote_of(obj));
+	else
+		left = tg_segment_leave(tg_segment_of(obj));
+	up_read(&tg->op_lock);
+
+	down_write(&tg->map_lock);
+	if (left)
+		xa_erase(table, obj->handle);
+	else
+		/* The board may still use the number: it stays taken. */
+		xa_store(table, obj->handle, NULL, 0);
+	up_write(&tg->map_lock);
+
+	complete_all(&obj->torn_down);
+	tg_object_put(obj);
+	tg_file_put(file);
+}
+
+/**
+ * tg_object_init() - begins the life of an object
+ * @obj: Zeroed object; the caller frees it if this fails.
+ * @file: Who makes it.
+ * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @limit: Its handle is smaller.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 limit)
+{
+	struct tg_device *tg = file->tg;
+	int err;
+
+	kref_init(&obj->ref);
+	obj->file = file;
+	obj->tg = tg;
+	obj->kind = kind;
+	INIT_WORK(&obj->work, tg_object_work);
+	INIT_LIST_HEAD(&obj->closing);
+	init_completion(&obj->torn_down);
+
+	down_write(&tg->map_lock);
+	err = xa_alloc(tg_object_table(tg, kind), &obj->handle, obj,
+		       XA_LIMIT(0, limit - 1), GFP_KERNEL_ACCOUNT);
+	up_write(&tg->map_lock);
+	if (err)
+		return err == -EBUSY ? -ENOSPC : err;
+	refcount_inc(&file->users);
+	get_device(&tg->dev);
+	return 0;
+}
+
+/**
+ * tg_object_publish() - lets the process name a finished object
+ * @obj: Object.
+ */
+void tg_object_publish(struct tg_object *obj)
+{
+	down_write(&obj->tg->map_lock);
+	obj->open = true;
+	up_write(&obj->tg->map_lock);
+}
+
+static struct tg_object *tg_object_find_locked(struct tg_file *file, u32 kind, u32 handle)
+{
+	struct tg_object *obj = xa_load(tg_object_table(file->tg, kind), handle);
+
+	lockdep_assert_held(&file->tg->map_lock);
+	if (!obj || obj->file != file || !obj->open)
+		return NULL;
+	kref_get(&obj->ref);
+	return obj;
+}
+
+/**
+ * tg_object_find() - an object of a file
+ * @file: File.
+ * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @handle: Its handle.
+ *
+ * Return: The object, to be put, or NULL if the file has no such object.
+ */
+struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
+{
+	struct tg_object *obj;
+
+	down_read(&file->tg->map_lock);
+	obj = tg_object_find_locked(file, kind, handle);
+	up_read(&file->tg->map_lock);
+	return obj;
+}
+
+static void tg_object_kill_locked(struct tg_object *obj)
+{
+	lockdep_assert_held_write(&obj->tg->map_lock);
+	obj->open = false;
+	obj->dead = true;
+	if (obj->kind == TG_MMAP_IMPORT)
+		tg_remote_quiet(tg_remote_of(obj));
+	tg_zap(obj);
+}
+
+static void tg_object_tear_down(struct tg_object *obj)
+{
+	queue_work(obj->tg->workers, &obj->work);
+}
+
+/**
+ * tg_object_discard() - ends the life of an object that was never published
+ * @obj: Object, whose creation failed at any point after tg_object_init().
+ *
+ * Waits, killably, until the board has let go. The caller holds no lock.
+ */
+void tg_object_discard(struct tg_object *obj)
+{
+	struct tg_device *tg = obj->tg;
+
+	kref_get(&obj->ref);
+	down_write(&tg->map_lock);
+	tg_object_kill_locked(obj);
+	up_write(&tg->map_lock);
+	tg_object_tear_down(obj);
+	/* When killed, the worker goes on alone. */
+	(void)!wait_for_completion_killable(&obj->torn_down);
+	tg_object_put(obj);
+}
+
+/**
+ * tg_object_close() - ends the life of an object
+ * @file: File.
+ * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @handle: Its handle.
+ *
+ * Its mappings are zapped at once. Waits, killably, until the board has let go.
+ *
+ * Return: 0, -EBADF if the file has no such object, -EINTR if killed.
+ */
+int tg_object_close(struct tg_file *file, u32 kind, u32 handle)
+{
+	struct tg_device *tg = file->tg;
+	struct tg_object *obj;
+	int err;
+
+	down_write(&tg->map_lock);
+	obj = tg_object_find_locked(file, kind, handle);
+	if (obj)
+		tg_object_kill_locked(obj);
+	up_write(&tg->map_lock);
+	if (!obj)
+		return -EBADF;
+	tg_object_tear_down(obj);
+	err = wait_for_completion_killable(&obj->torn_down);
+	tg_object_put(obj);
+	return err ? -EINTR : 0;
+}
+
+static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *list)
+{
+	struct tg_object *obj;
+	unsigned long handle;
+
+	xa_for_each(tg_object_table(file->tg, kind), handle, obj) {
+		if (obj->file != file || !obj->open)
+			continue;
+		kref_get(&obj->ref);
+		tg_object_kill_locked(obj);
+		list_add_tail(&obj->closing, list);
+	}
+}
+
+/**
+ * tg_file_close_objects() - closes what a file has open
+ * @file: File that nobody uses any more.
+ *
+ * Waits a bounded time for the board to let go; the rest goes on without the
+ * caller.
+ */
+void tg_file_close_objects(struct tg_file *file)
+{
+	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
+	struct tg_device *tg = file->tg;
+	struct tg_object *obj, *next;
+	LIST_HEAD(closing);
+
+	down_write(&tg->map_lock);
+	tg_file_collect(file, TG_MMAP_IMPORT, &closing);
+	tg_file_collect(file, TG_MMAP_EXPORT, &closing);
+	up_write(&tg->map_lock);
+
+	list_for_each_entry(obj, &closing, closing)
+		tg_object_tear_down(obj);
+	list_for_each_entry_safe(obj, next, &closing, closing) {
+		unsigned long now = jiffies;
+
+		if (time_before(now, end))
+			wait_for_completion_timeout(&obj->torn_down, end - now);
+		list_del(&obj->closing);
+		tg_object_put(obj);
+	}
+}
+
+/**
+ * tg_file_put() - drops a user of a file; the last one closes its context
+ * @file: File.
+ */
+void tg_file_put(struct tg_file *file)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_CONTEXT_CLOSE,
+		.context = file->context,
+	};
+	struct tg_device *tg = file->tg;
+	struct tg_admin_completion result;
+
+	if (!refcount_dec_and_test(&file->users))
+		return;
+	down_read(&tg->op_lock);
+	/* Otherwise the page and the number stay until the board is removed. */
+	if (!tg_gone(tg) && !tg_admin(tg, TG_ADMIN_SLOW, &command, &result) &&
+	    result.status == TG_OK) {
+		tg_memory_free(tg, file->status);
+		ida_free(&tg->context_ids, file->context);
+	}
+	up_read(&tg->op_lock);
+	kfree(file);
+	put_device(&tg->dev);
+}
