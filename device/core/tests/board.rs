@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board's promises, each shown on seeded schedules, and each shown to fail with a deliberate bug.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
 mod common;
 
 use common::{Cluster, EVENTS, EXPORTS, name64};

@@ -4,6 +4,7 @@
 //! Packets of one pair and class stay in order, everything else may happen in any order: guest-memory steps of different
 //! nodes and purposes complete whenever the schedule says so.
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
 use hib_core::{Action, Bar, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
@@ -51,14 +52,22 @@ pub(crate) struct Node {
     seq: u32,
 }
 
+/// (src, dst, class).
+type Wire = (u16, u16, Class);
+
+/// What may happen next.
+#[derive(Clone, Copy)]
+enum Choice {
+    Perform(u16, StepId),
+    Deliver(Wire),
+}
+
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
-    /// (src, dst, class) -> packets in flight.
-    wires: BTreeMap<(u16, u16, Class), VecDeque<Packet>>,
+    /// Packets in flight.
+    wires: BTreeMap<Wire, VecDeque<Packet>>,
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
-    /// Whether requests consume and return credits (else the network has endless room).
-    credits: [u32; 4],
 }
 
 impl Cluster {
@@ -85,7 +94,7 @@ impl Cluster {
                 }
             })
             .collect();
-        let mut cluster = Cluster { nodes, wires: BTreeMap::new(), rng: Rng::new(seed), packets: 0, credits };
+        let mut cluster = Cluster { nodes, wires: BTreeMap::new(), rng: Rng::new(seed), packets: 0 };
         for id in 0..n {
             cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
             for other in 0..n {
@@ -181,24 +190,23 @@ impl Cluster {
 
     /// One thing happens, chosen by the seed; false if nothing can.
     pub(crate) fn step(&mut self) -> bool {
-        let mut choices: Vec<(u16, Option<StepId>, Option<(u16, u16, Class)>)> = Vec::new();
+        let mut choices: Vec<Choice> = Vec::new();
         for (id, node) in self.nodes.iter().enumerate() {
-            choices.extend(node.steps.keys().map(|step| (id as u16, Some(*step), None)));
+            choices.extend(node.steps.keys().map(|step| Choice::Perform(id as u16, *step)));
         }
-        choices.extend(self.wires.iter().filter(|(_, q)| !q.is_empty()).map(|(k, _)| (k.1, None, Some(*k))));
+        choices.extend(self.wires.iter().filter(|(_, q)| !q.is_empty()).map(|(wire, _)| Choice::Deliver(*wire)));
         if choices.is_empty() {
             return false;
         }
-        let (id, step, wire) = choices[self.rng.below(choices.len())];
-        if let Some(step) = step {
-            self.perform(id, step);
-        }
-        if let Some(wire) = wire {
-            let packet = self.wires.get_mut(&wire).and_then(|q| q.pop_front()).unwrap();
-            if packet.class() != Class::Reply {
-                self.event(packet.src, Event::Credit { class: packet.class(), count: 1 });
+        match choices[self.rng.below(choices.len())] {
+            Choice::Perform(id, step) => self.perform(id, step),
+            Choice::Deliver(wire) => {
+                let packet = self.wires.get_mut(&wire).and_then(|q| q.pop_front()).unwrap();
+                if packet.class() != Class::Reply {
+                    self.event(packet.src, Event::Credit { class: packet.class(), count: 1 });
+                }
+                self.event(packet.dst, Event::Packet(packet));
             }
-            self.event(id, Event::Packet(packet));
         }
         true
     }
