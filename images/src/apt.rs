@@ -239,7 +239,7 @@ fn explain(what: &str, release: &str, keyring: &str, detail: String) -> Error {
     if has(&["NO_PUBKEY", "Missing key", "is not signed", "no longer signed", "verification failed"]) {
         return Error::KeyringTooOld { suite: release.into(), keyring: keyring.into(), detail };
     }
-    let remedy = if has(&["resolve", "onnect", "timed out", "etwork is unreachable"]) {
+    let remedy = if has(&["resolv", "onnect", "timed out", "etwork is unreachable"]) {
         "the mirror of the host's apt configuration cannot be reached: check the network and try again"
     } else if has(&["No space left"]) {
         "make room on the cache's disk, or point TELEGRAPHOS_CACHE to another, and try again"
@@ -427,6 +427,7 @@ mod tests {
         );
         assert!(e.contains("debian-archive-keyring") && e.contains("/k.gpg") && e.contains("testing"), "{e}");
         assert!(text("E: Failed to fetch u  Could not resolve 'm'").contains("check the network"));
+        assert!(text("E: Failed to fetch u  Temporary failure resolving 'm'").contains("check the network"));
         assert!(text("E: Failed to fetch u  404  Not Found").contains("try again in some minutes"));
         assert!(text("E: Write error - write (28: No space left on device)").contains("TELEGRAPHOS_CACHE"));
         assert!(text("E: odd").contains("nothing partial was kept"));

@@ -103,3 +103,42 @@ pub(crate) fn spawn_error(program: &str, source: std::io::Error) -> Error {
         if package.is_empty() { "check that it is in PATH".into() } else { format!("it is in the package {package}") };
     Error::Spawn { program: program.into(), source, remedy }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_and_status_come_back_whole() {
+        let cancel = Arc::default();
+        let script = "seq 100000; echo oops >&2; exit 3";
+        let out = run(Command::new("sh").args(["-c", script]), &cancel, || ()).unwrap();
+        assert_eq!(out.status.code(), Some(3));
+        assert_eq!(out.stdout.lines().count(), 100_000);
+        assert_eq!(out.tail(2), "100000\noops");
+    }
+
+    #[test]
+    fn a_cancelled_caller_leaves_no_child() {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let dir = tempfile::tempdir().unwrap();
+        let pid_file = dir.path().join("pid");
+        let script = format!("echo $$ >{}; exec sleep 1000", pid_file.display());
+        let result = run(Command::new("sh").args(["-c", &script]), &cancel, || {
+            if std::fs::read_to_string(&pid_file).is_ok_and(|p| p.ends_with('\n')) {
+                cancel.store(true, Ordering::Relaxed);
+            }
+        });
+        assert!(matches!(result, Err(Error::Interrupted)));
+        let pid = std::fs::read_to_string(&pid_file).unwrap();
+        assert!(!std::path::Path::new("/proc").join(pid.trim()).exists());
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let e = spawn_error("dpkg-deb", std::io::ErrorKind::NotFound.into()).to_string();
+        assert!(e.contains("dpkg-deb") && e.contains("package dpkg"), "{e}");
+        let result = run(&mut Command::new("/nonexistent/x"), &Arc::default(), || ());
+        assert!(matches!(result, Err(Error::Spawn { .. })));
+    }
+}

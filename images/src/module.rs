@@ -66,9 +66,12 @@ impl Store {
         );
         let (dir, manifest) = self.artefact(&format!("module/{series}-{}", &key[..16]), |lock, at| {
             forget_old(self, "module", series);
-            let log = make(self, lock, &kernel, &sources, &["W=1", "modules"], Some(at))?;
-            store::write(&at.join("warnings"), findings(&log).join("\n").as_bytes())?;
-            let built = at.join(KO);
+            let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
+            let build = Build::run(self, lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
+            let (made, built) = (build.place.0.join("module").join(KO), at.join(KO));
+            fs::copy(&made, &built).map_err(Error::io("the build left no module to copy:", &made))?;
+            store::write(&at.join("warnings"), findings(&build.log).join("\n").as_bytes())?;
+            step.done();
             Ok(Manifest {
                 parts: vec![format!("driver built for {}", kernel.release)],
                 packages: Vec::new(),
@@ -89,20 +92,26 @@ impl Store {
         let step = self.progress.step(format!("Checking the driver against {}", kernel.release), None);
         // Newer kbuild asks a script that Debian's headers lack whether sparse is fit, and goes on without: hence the
         // second variable, and the question whether it ran.
-        let sparse = ["W=1", "C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse", "modules"];
-        let log = make(self, &lock, &kernel, &sources, &sparse, None)?;
-        if !log.lines().any(|l| l.trim_start().starts_with("CHECK ")) {
-            let what = format!("running sparse for {}", kernel.release);
-            return Err(Error::Build { what, status: "sparse did not run".into(), log });
-        }
-        report.findings.extend(findings(&log));
+        let with_sparse = ["W=1", "C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse", "modules"];
+        let checked = Build::run(self, &lock, &kernel, &sources, &with_sparse)?;
         let version = |m: &Manifest, name| m.package(name).map(|p| p.version.clone()).unwrap_or_default();
-        report.ran.push(format!("gcc W=1 for {}", kernel.release));
+        let sparse = format!("sparse {}", version(&kernel.manifest, "sparse"));
         // A sparse older than the kernel stops in its headers, and then sees nothing of ours.
-        let stopped = log.lines().find(|l| l.starts_with("/usr/src/") && l.contains(" error: "));
-        let stopped = stopped.map(|l| format!(" (of no use: it cannot read this kernel's headers: {l})"));
-        let sparse = version(&kernel.manifest, "sparse");
-        report.ran.push(format!("sparse {sparse}{}", stopped.unwrap_or_default()));
+        if let Some(stop) = checked.log.lines().find(|l| l.starts_with("/usr/src/") && l.contains(" error: ")) {
+            let plain = Build::run(self, &lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
+            report.findings.extend(findings(&plain.log));
+            report.ran.push(format!("gcc W=1 for {}", kernel.release));
+            report.ran.push(format!("NOT {sparse}, which cannot read this kernel's headers ({stop})"));
+        } else {
+            let checked = checked.success(&kernel)?;
+            if !checked.log.lines().any(|l| l.trim_start().starts_with("CHECK ")) {
+                let what = format!("running sparse for {}", kernel.release);
+                return Err(Error::Build { what, status: "it did not run".into(), log: checked.log.clone() });
+            }
+            report.findings.extend(findings(&checked.log));
+            report.ran.push(format!("gcc W=1 for {}", kernel.release));
+            report.ran.push(sparse);
+        }
 
         let root = checks.join("root");
         let place = Sources::lay(&root, &sources)?;
@@ -205,41 +214,42 @@ impl Drop for Sources {
     }
 }
 
-/// Runs kbuild inside the kernel's root; copies the module to `keep`. Returns everything it said.
-fn make(
-    store: &Store,
-    _: &Lock,
-    kernel: &Kernel,
-    sources: &BTreeMap<String, Vec<u8>>,
-    targets: &[&str],
-    keep: Option<&Path>,
-) -> Result<String> {
-    let place = Sources::lay(&kernel.root, sources)?;
-    let step = keep.map(|_| store.progress.step(format!("Building the driver for {}", kernel.release), None));
-    let headers = format!("/usr/src/linux-headers-{}", kernel.release);
-    let directory = format!("M=/{INSIDE}/module");
-    let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, |n| n.get()));
-    let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs];
-    // W=1 wants scripts/kernel-doc, which Debian's headers lack; check_module runs it by itself.
-    argv.push("cmd_checkdoc=");
-    argv.extend(targets);
-    let out = chroot::run(store, &kernel.root, &argv)?;
-    let log = format!("{}{}", out.stdout, out.stderr);
-    if !out.status.success() {
-        return Err(Error::Build {
-            what: format!("building the driver for {}", kernel.release),
-            status: out.status.to_string(),
-            log: out.tail(40),
-        });
+/// One run of kbuild inside a kernel's root. What it made is gone when this is dropped.
+struct Build {
+    place: Sources,
+    status: std::process::ExitStatus,
+    /// Everything it said.
+    log: String,
+    tail: String,
+}
+
+impl Build {
+    fn run(
+        store: &Store,
+        _: &Lock,
+        kernel: &Kernel,
+        sources: &BTreeMap<String, Vec<u8>>,
+        targets: &[&str],
+    ) -> Result<Build> {
+        let place = Sources::lay(&kernel.root, sources)?;
+        let headers = format!("/usr/src/linux-headers-{}", kernel.release);
+        let directory = format!("M=/{INSIDE}/module");
+        let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, |n| n.get()));
+        // W=1 wants scripts/kernel-doc, which Debian's headers lack; check_module runs it by itself.
+        let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs, "cmd_checkdoc="];
+        argv.extend(targets);
+        let out = chroot::run(store, &kernel.root, &argv)?;
+        let log = format!("{}{}", out.stdout, out.stderr);
+        Ok(Build { place, status: out.status, log, tail: out.tail(40) })
     }
-    if let Some(keep) = keep {
-        let built = place.0.join("module").join(KO);
-        fs::copy(&built, keep.join(KO)).map_err(Error::io("the build left no module to copy:", &built))?;
+
+    fn success(self, kernel: &Kernel) -> Result<Build> {
+        if self.status.success() {
+            return Ok(self);
+        }
+        let what = format!("building the driver for {}", kernel.release);
+        Err(Error::Build { what, status: self.status.to_string(), log: self.tail.clone() })
     }
-    if let Some(step) = step {
-        step.done();
-    }
-    Ok(log)
 }
 
 /// Complaints about our own files; the kernel's headers are not ours to mend.
