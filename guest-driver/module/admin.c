@@ -6,6 +6,7 @@
  * completed by the board in the same slot. The interrupt tells the waiter;
  * should one be lost, the waiter looks for itself once a second.
  */
+#include <linux/delay.h>
 #include <linux/dma-mapping.h>
 #include <linux/sched/signal.h>
 
@@ -59,11 +60,11 @@ int tg_status_to_errno(u32 status)
 	return -EREMOTEIO;
 }
 
-/* Slots of each class: quick, slow, remote. At least one each. */
+/* Slots of each class. The last slot is for tg_admin_alone(). */
 static void tg_admin_range(const struct tg_device *tg, enum tg_admin_class class,
 			   u32 *from, u32 *to)
 {
-	u32 quarter = tg->admin.count / 4;
+	u32 quarter = (tg->admin.count - 1) / 4;
 
 	switch (class) {
 	case TG_ADMIN_QUICK:
@@ -76,7 +77,7 @@ static void tg_admin_range(const struct tg_device *tg, enum tg_admin_class class
 		break;
 	case TG_ADMIN_REMOTE:
 		*from = 2 * quarter;
-		*to = tg->admin.count;
+		*to = tg->admin.count - 1;
 		break;
 	}
 }
@@ -102,10 +103,8 @@ static void tg_admin_free_locked(struct tg_admin *admin, u32 n)
 	struct tg_admin_slot *slot = &admin->slot[n];
 
 	lockdep_assert_held(&admin->lock);
-	slot->collected = false;
 	slot->done = false;
 	slot->abandoned = false;
-	slot->ack = NULL;
 	__clear_bit(n, admin->busy);
 	wake_up(&admin->wait);
 }
@@ -158,6 +157,22 @@ static void tg_admin_decode(struct tg_admin_completion *to,
 	to->rights = tg_get32(c->rights);
 }
 
+/* Whether the completion of slot n, numbered seq, is there. */
+static bool tg_admin_read(struct tg_admin *admin, u32 n, u32 seq,
+			  struct tg_admin_completion *result)
+{
+	struct tg_admin_completion *from = &admin->blocks[n].completion;
+	u64 word;
+
+	/* The board writes {seq, status} last, as one word. */
+	word = le64_to_cpu(READ_ONCE(*(__le64 __force *)&from->seq));
+	if (lower_32_bits(word) != seq)
+		return false;
+	dma_rmb();
+	tg_admin_decode(result, from);
+	return true;
+}
+
 /**
  * tg_admin_collect() - takes the completion of a slot if it is there
  * @tg: Board.
@@ -166,56 +181,82 @@ static void tg_admin_decode(struct tg_admin_completion *to,
 void tg_admin_collect(struct tg_device *tg, u32 n)
 {
 	struct tg_admin *admin = &tg->admin;
-	struct tg_admin_completion *from;
 	struct tg_admin_slot *slot;
-	struct tg_remote *ack;
-	u64 word;
 
 	if (n >= admin->count)
 		return;
 	slot = &admin->slot[n];
-	from = &admin->blocks[n].completion;
-
 	spin_lock(&admin->lock);
-	/* The board writes {seq, status} last, as one word. */
-	word = le64_to_cpu(READ_ONCE(*(__le64 __force *)&from->seq));
-	if (!test_bit(n, admin->busy) || slot->collected ||
-	    lower_32_bits(word) != slot->seq) {
-		spin_unlock(&admin->lock);
-		return;
-	}
-	dma_rmb();
-	tg_admin_decode(&slot->result, from);
-	slot->result.status = upper_32_bits(word);
-	if (slot->abandoned) {
-		tg_admin_free_locked(admin, n);
-		spin_unlock(&admin->lock);
-		return;
-	}
-	slot->collected = true;
-	ack = slot->ack;
-	if (ack)
-		kref_get(&ack->obj.ref);
-	spin_unlock(&admin->lock);
-
-	if (ack) {
-		/*
-		 * Here, in the order of events, so that an error that follows
-		 * the acknowledgment is not wiped out with the old one.
-		 */
-		if (slot->result.status == TG_OK)
-			tg_remote_acked(ack);
-		tg_object_put(&ack->obj);
-	}
-
-	spin_lock(&admin->lock);
-	if (slot->abandoned) {
-		tg_admin_free_locked(admin, n);
-	} else {
-		slot->done = true;
-		wake_up(&slot->wait);
+	if (test_bit(n, admin->busy) && !slot->done &&
+	    tg_admin_read(admin, n, slot->seq, &slot->result)) {
+		if (slot->abandoned) {
+			tg_admin_free_locked(admin, n);
+		} else {
+			WRITE_ONCE(slot->done, true);
+			wake_up(&slot->wait);
+		}
 	}
 	spin_unlock(&admin->lock);
+}
+
+/**
+ * tg_admin_memory_works() - whether the board reaches the command slots
+ * @tg: Board that has not completed a command.
+ *
+ * Return: False, after saying why, if it will never complete any.
+ */
+bool tg_admin_memory_works(struct tg_device *tg)
+{
+	u32 status = readq(tg->regs + TG_REG_ERROR) & 0xffff;
+
+	switch (status) {
+	case TG_ERR_PRIVATE_MEMORY:
+		dev_err(&tg->dev, "the board cannot reach this guest's memory, which is private: start QEMU with -object memory-backend-memfd,share=on\n");
+		return false;
+	case TG_ERR_MEMORY_FAULT:
+		dev_err(&tg->dev, "the board cannot reach its command slots at %pad: memory fault at %#llx\n",
+			&tg->admin.dma, readq(tg->regs + TG_REG_ERROR_ADDRESS));
+		return false;
+	default:
+		return true;
+	}
+}
+
+static void tg_admin_ring(struct tg_device *tg, u32 n,
+			  const struct tg_admin_command *command)
+{
+	struct tg_admin_slot *slot = &tg->admin.slot[n];
+
+	/* Never 0, never that of the completion before. */
+	if (++slot->seq == 0)
+		slot->seq = 1;
+	tg_admin_encode(&tg->admin.blocks[n].command, command, slot->seq);
+	/* writel() orders the command before the doorbell. */
+	writel(n, tg->regs + TG_REG_ADMIN_DOORBELL);
+}
+
+/**
+ * tg_admin_alone() - has the board execute a command while nobody else does
+ * @tg: Board, not yet or no longer in use. Interrupts may be off.
+ * @command: In the processor's byte order.
+ * @end: How long to wait, in jiffies.
+ *
+ * Return: 0 if the board has executed it, whatever came of it; -ETIMEDOUT.
+ */
+int tg_admin_alone(struct tg_device *tg, const struct tg_admin_command *command,
+		   unsigned long end)
+{
+	struct tg_admin *admin = &tg->admin;
+	struct tg_admin_completion result;
+	u32 n = admin->count - 1;
+
+	tg_admin_ring(tg, n, command);
+	while (!tg_admin_read(admin, n, admin->slot[n].seq, &result)) {
+		if (time_after(jiffies, end))
+			return -ETIMEDOUT;
+		usleep_range(50, 200);
+	}
+	return 0;
 }
 
 /* Waits for the command in slot n: 0, -ENODEV, or -EINTR if killed. */
@@ -245,7 +286,7 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 		tg_admin_collect(tg, n);
 		if (READ_ONCE(slot->done))
 			return 0;
-		if (!tg_device_answers(tg)) {
+		if (!tg_device_answers(tg) || !tg_admin_memory_works(tg)) {
 			tg_device_lost(tg);
 		} else if (class == TG_ADMIN_QUICK && ++seconds >= TG_ADMIN_PATIENCE) {
 			dev_err(&tg->dev, "%s not completed in %u s: given up on the board; remove and re-plug it\n",
@@ -277,54 +318,9 @@ static void tg_admin_complain(struct tg_device *tg,
 			    c->generation, c->length);
 }
 
-static int tg_admin_run(struct tg_device *tg, enum tg_admin_class class,
-			const struct tg_admin_command *command,
-			struct tg_remote *ack,
-			struct tg_admin_completion *result)
-{
-	struct tg_admin *admin = &tg->admin;
-	struct tg_admin_slot *slot;
-	int err;
-	u32 n;
-
-	lockdep_assert_held(&tg->op_lock);
-	err = wait_event_killable(admin->wait,
-				  tg_gone(tg) || tg_admin_take(tg, class, &n));
-	if (err)
-		return -EINTR;
-	if (tg_gone(tg))
-		/* Whether a slot was taken or not, nobody needs it any more. */
-		return -ENODEV;
-
-	slot = &admin->slot[n];
-	spin_lock(&admin->lock);
-	slot->ack = ack;
-	if (++slot->seq == 0)
-		slot->seq = 1;
-	spin_unlock(&admin->lock);
-	tg_admin_encode(&admin->blocks[n].command, command, slot->seq);
-	/* writel() orders the command before the doorbell. */
-	writel(n, tg->regs + TG_REG_ADMIN_DOORBELL);
-
-	err = tg_admin_wait(tg, class, n, command->opcode);
-	spin_lock(&admin->lock);
-	if (slot->done) {
-		err = 0;
-		*result = slot->result;
-		tg_admin_free_locked(admin, n);
-	} else {
-		slot->abandoned = true;
-		slot->ack = NULL;
-	}
-	spin_unlock(&admin->lock);
-	if (!err && result->status != TG_OK)
-		tg_admin_complain(tg, command, result->status);
-	return err;
-}
-
 /**
  * tg_admin() - has the board execute a command
- * @tg: Board.
+ * @tg: Board. The caller holds op_lock for reading.
  * @class: How long it may take.
  * @command: In the processor's byte order; seq is filled here.
  * @result: The completion, in the processor's byte order.
@@ -339,26 +335,33 @@ int tg_admin(struct tg_device *tg, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
 	     struct tg_admin_completion *result)
 {
-	return tg_admin_run(tg, class, command, NULL, result);
-}
-
-/**
- * tg_admin_ack() - acknowledges the latched error of an import
- * @remote: The import.
- *
- * Return: 0, or a negative errno.
- */
-int tg_admin_ack(struct tg_remote *remote)
-{
-	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_IMPORT_ACK,
-		.import = remote->obj.handle,
-	};
-	struct tg_admin_completion result;
+	struct tg_admin *admin = &tg->admin;
+	struct tg_admin_slot *slot;
 	int err;
+	u32 n;
 
-	err = tg_admin_run(remote->obj.tg, TG_ADMIN_QUICK, &command, remote, &result);
-	return err ?: tg_status_to_errno(result.status);
+	lockdep_assert_held(&tg->op_lock);
+	if (wait_event_killable(admin->wait, tg_gone(tg) || tg_admin_take(tg, class, &n)))
+		return -EINTR;
+	/* If so, it does not matter whether a slot was taken. */
+	if (tg_gone(tg))
+		return -ENODEV;
+
+	slot = &admin->slot[n];
+	tg_admin_ring(tg, n, command);
+	err = tg_admin_wait(tg, class, n, command->opcode);
+	spin_lock(&admin->lock);
+	if (slot->done) {
+		err = 0;
+		*result = slot->result;
+		tg_admin_free_locked(admin, n);
+	} else {
+		slot->abandoned = true;
+	}
+	spin_unlock(&admin->lock);
+	if (!err && result->status != TG_OK)
+		tg_admin_complain(tg, command, result->status);
+	return err;
 }
 
 /**
@@ -386,8 +389,8 @@ int tg_admin_init(struct tg_device *tg)
 	u32 i;
 
 	admin->count = min_t(u32, readl(tg->regs + TG_REG_ADMIN_SLOTS), TG_ADMIN_SLOTS);
-	if (admin->count < 4) {
-		dev_err(&tg->pdev->dev, "the board has %u command slots: expected at least 4\n",
+	if (admin->count < 5) {
+		dev_err(&tg->pdev->dev, "the board has %u command slots: expected at least 5\n",
 			admin->count);
 		return -ENODEV;
 	}

@@ -18,12 +18,14 @@
  *                     what it can reach; remove() takes it for writing once,
  *                     to wait for all of that. Never held while waiting for a
  *                     worker, which needs it too.
+ * mm.mmap_lock        Taken inside op_lock to charge memory, and by the kernel
+ *                     around mmap and page faults.
  * tg_events.lock      Who consumes the event queue.
  * tg_device.map_lock  What a page fault must know. A fault checks and inserts
  *                     under the read lock; whoever takes something away sets
  *                     the state and zaps under the write lock, so no stale
- *                     entry survives. Nests inside mmap_lock, hence user
- *                     memory is never touched under it.
+ *                     entry survives. User memory is never touched
+ *                     under it.
  * tg_device.lock      Tables of numbers in use, the list of memories.
  * tg_admin.lock       Command slots.
  */
@@ -33,7 +35,7 @@
 #include <linux/cdev.h>
 #include <linux/completion.h>
 #include <linux/device.h>
-#include <linux/idr.h>
+#include <linux/interrupt.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mm.h>
@@ -96,19 +98,15 @@ static_assert(offsetof(struct tg_admin_block, completion) == TG_ADMIN_COMPLETION
 /**
  * struct tg_admin_slot - the driver's side of a command slot
  * @seq: Sequence number of its last command.
- * @collected: The completion has been read.
- * @done: @result is valid and everything that follows from it has been done.
+ * @done: @result is valid.
  * @abandoned: The waiter was killed; the slot is free again at completion.
- * @ack: Import whose error the command acknowledges, or NULL.
  * @result: The completion, in the processor's byte order.
  * @wait: The waiter.
  */
 struct tg_admin_slot {
 	u32 seq;
-	bool collected;
 	bool done;
 	bool abandoned;
-	struct tg_remote *ack;
 	struct tg_admin_completion result;
 	wait_queue_head_t wait;
 };
@@ -140,7 +138,7 @@ struct tg_admin {
  * @size: Number of entries, a power of two.
  * @consumed: Running count of events handled.
  * @lock: Held while consuming.
- * @incarnation: Of each node, as last heard; 0 if never or down.
+ * @ack_error: Lets the board report its next error, a while after the last.
  */
 struct tg_events {
 	struct tg_event *ring;
@@ -148,7 +146,7 @@ struct tg_events {
 	u32 size;
 	u32 consumed;
 	struct mutex lock;
-	u32 *incarnation;
+	struct delayed_work ack_error;
 };
 
 /**
@@ -174,14 +172,13 @@ struct tg_events {
  * @gone: The board is removed or does not answer. Written under @map_lock.
  * @wait: Those who poll.
  * @lock: Protects the next five.
- * @context_ids: Contexts in use.
+ * @contexts_used: Contexts in use.
  * @pages_used: Export pages in use.
  * @slots_used: Window slots in use, one bitmap per node, made when needed.
  * @slots: Window slots per node.
  * @memories: All memory the board may write for user processes.
  * @remotes: Imports by number. Changed under @map_lock.
  * @segments: Exports by handle. Changed under @map_lock.
- * @workers: Tears down exports and imports.
  * @admin: Command slots.
  * @events: Event queue.
  */
@@ -208,7 +205,7 @@ struct tg_device {
 	wait_queue_head_t wait;
 
 	struct mutex lock;
-	struct ida context_ids;
+	unsigned long *contexts_used;
 	unsigned long *pages_used;
 	unsigned long **slots_used;
 	u32 slots;
@@ -216,7 +213,6 @@ struct tg_device {
 
 	struct xarray remotes;
 	struct xarray segments;
-	struct workqueue_struct *workers;
 
 	struct tg_admin admin;
 	struct tg_events events;
@@ -255,8 +251,8 @@ struct tg_memory {
  * struct tg_file - an open file, and its context on the board
  * @tg: The board.
  * @context: Context number.
- * @users: The open file and each of its objects; the last one closes the
- *	context.
+ * @users: The open file and each of its objects.
+ * @work: Closes the context, after the last user.
  * @status: The status page.
  * @alerts: Number of imports with something to report. Under map_lock.
  */
@@ -264,6 +260,7 @@ struct tg_file {
 	struct tg_device *tg;
 	u32 context;
 	refcount_t users;
+	struct work_struct work;
 	struct tg_memory *status;
 	u32 alerts;
 };
@@ -389,6 +386,7 @@ static inline bool tg_gone(const struct tg_device *tg)
 }
 
 /* main.c */
+extern struct workqueue_struct *tg_workers;
 bool tg_device_answers(struct tg_device *tg);
 void tg_device_lost(struct tg_device *tg);
 
@@ -400,7 +398,9 @@ void tg_admin_collect(struct tg_device *tg, u32 n);
 int tg_admin(struct tg_device *tg, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
 	     struct tg_admin_completion *result);
-int tg_admin_ack(struct tg_remote *remote);
+int tg_admin_alone(struct tg_device *tg, const struct tg_admin_command *command,
+		   unsigned long end);
+bool tg_admin_memory_works(struct tg_device *tg);
 int tg_status_to_errno(u32 status);
 
 /* events.c */
@@ -408,6 +408,7 @@ int tg_events_init(struct tg_device *tg);
 void tg_events_exit(struct tg_device *tg);
 void tg_events_consume(struct tg_device *tg);
 irqreturn_t tg_irq_thread(int irq, void *data);
+void tg_events_stop(struct tg_device *tg);
 
 /* memory.c */
 struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
@@ -424,7 +425,6 @@ void tg_object_put(struct tg_object *obj);
 void tg_object_discard(struct tg_object *obj);
 int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
 void tg_file_close_objects(struct tg_file *file);
-void tg_file_put(struct tg_file *file);
 
 /* export.c */
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
@@ -435,11 +435,9 @@ bool tg_segment_leave(struct tg_segment *segment);
 int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		     struct tg_remote **created);
 bool tg_remote_leave(struct tg_remote *remote);
-void tg_remote_report(struct tg_remote *remote);
 void tg_remote_quiet(struct tg_remote *remote);
-void tg_remote_acked(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
-void tg_remotes_node_down(struct tg_device *tg, u32 node, u32 status);
+void tg_remotes_node_changed(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_link_down(struct tg_device *tg);
 void tg_remotes_lost(struct tg_device *tg);
 int tg_remote_state(struct tg_file *file, struct tg_import_state *arg);
@@ -451,6 +449,7 @@ void tg_zap(struct tg_object *obj);
 void tg_zap_all(struct tg_device *tg);
 
 /* file.c */
+void tg_file_put(struct tg_file *file);
 extern const struct file_operations tg_fops;
 
 #endif /* TELEGRAPHOS_DRIVER_H */

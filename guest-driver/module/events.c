@@ -4,7 +4,6 @@
 #include <linux/interrupt.h>
 #include <linux/log2.h>
 #include <linux/moduleparam.h>
-#include <linux/slab.h>
 
 #include "driver.h"
 
@@ -37,19 +36,28 @@ static unsigned int event_entries = 1024;
 module_param_cb(event_entries, &tg_event_entries_ops, &event_entries, 0444);
 MODULE_PARM_DESC(event_entries, "Entries of the event queue: a power of two from 4 to 65536 (default 1024)");
 
-static void tg_event_node(struct tg_device *tg, u32 node, u32 incarnation)
-{
-	u32 before;
+/* Errors come from stray accesses: one report per this many jiffies is enough. */
+#define TG_ERROR_INTERVAL HZ
 
-	/* A node's own memory does not depend on the fabric. */
-	if (node >= tg->nodes || node == tg->node)
-		return;
-	before = tg->events.incarnation[node];
-	tg->events.incarnation[node] = incarnation;
-	if (!incarnation)
-		tg_remotes_node_down(tg, node, TG_ERR_NODE_DOWN);
-	else if (before && before != incarnation)
-		tg_remotes_node_down(tg, node, TG_ERR_RESET);
+static void tg_ack_error(struct work_struct *work)
+{
+	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device,
+					    events.ack_error);
+
+	writel(1, tg->regs + TG_REG_ERROR_ACK);
+}
+
+static void tg_event_error(struct tg_device *tg, u64 error)
+{
+	u32 status = error & 0xffff;
+
+	if (status == TG_ERR_PRIVATE_MEMORY || status == TG_ERR_MEMORY_FAULT)
+		tg_admin_memory_works(tg);
+	else
+		dev_notice_ratelimited(&tg->dev, "BAR%llu refused an access of %llu bytes at %#llx: status %u\n",
+				       error >> 16 & 0xf, error >> 20 & 0xff,
+				       readq(tg->regs + TG_REG_ERROR_ADDRESS), status);
+	schedule_delayed_work(&tg->events.ack_error, TG_ERROR_INTERVAL);
 }
 
 static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value)
@@ -62,20 +70,18 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 		tg_remote_event(tg, index, value);
 		break;
 	case TG_EVENT_NODE_STATE:
-		tg_event_node(tg, index, value);
+		/*
+		 * Whatever became of it: what was imported before is void. An
+		 * import made since the node came is looked up after this event.
+		 */
+		tg_remotes_node_changed(tg, index, value ? TG_ERR_RESET : TG_ERR_NODE_DOWN);
 		break;
 	case TG_EVENT_LINK_STATE:
-		if (!value) {
-			memset(tg->events.incarnation, 0,
-			       tg->nodes * sizeof(*tg->events.incarnation));
+		if (!value)
 			tg_remotes_link_down(tg);
-		}
 		break;
 	case TG_EVENT_ERROR:
-		dev_err_ratelimited(&tg->dev,
-				    "access refused: status %llu, %llu bytes at BAR%llu\n",
-				    value & 0xffff, value >> 20 & 0xff,
-				    value >> 16 & 0xf);
+		tg_event_error(tg, value);
 		break;
 	default:
 		dev_err_ratelimited(&tg->dev, "event of unknown kind %u, index %u, value %#llx\n",
@@ -145,17 +151,20 @@ int tg_events_init(struct tg_device *tg)
 	static_assert(offsetof(struct tg_event, kind) % 8 == 0);
 	mutex_init(&events->lock);
 	events->size = event_entries;
-	events->incarnation = kvcalloc(tg->nodes, sizeof(*events->incarnation), GFP_KERNEL);
-	if (!events->incarnation)
-		return -ENOMEM;
+	INIT_DELAYED_WORK(&events->ack_error, tg_ack_error);
 	events->ring = dma_alloc_coherent(&tg->pdev->dev,
 					  events->size * sizeof(*events->ring),
 					  &events->dma, GFP_KERNEL);
-	if (!events->ring) {
-		kvfree(events->incarnation);
-		return -ENOMEM;
-	}
-	return 0;
+	return events->ring ? 0 : -ENOMEM;
+}
+
+/**
+ * tg_events_stop() - ends what events have set going
+ * @tg: Board, whose events nobody consumes any more.
+ */
+void tg_events_stop(struct tg_device *tg)
+{
+	cancel_delayed_work_sync(&tg->events.ack_error);
 }
 
 /**
@@ -168,5 +177,4 @@ void tg_events_exit(struct tg_device *tg)
 
 	dma_free_coherent(&tg->pdev->dev, events->size * sizeof(*events->ring),
 			  events->ring, events->dma);
-	kvfree(events->incarnation);
 }

@@ -25,23 +25,34 @@ static int tg_segment_take_pages(struct tg_device *tg, struct tg_segment *segmen
 	return segment->count ? 0 : -ENOSPC;
 }
 
+/* Number of chunks from i on that lie one after the other for the board. */
+static u32 tg_segment_run(const struct tg_segment *segment, u32 i)
+{
+	const struct tg_chunk *chunk = segment->memory->chunk;
+	u32 n = 1;
+
+	while (i + n < segment->count && chunk[i + n].dma == chunk[i].dma + n * TG_UNIT)
+		n++;
+	return n;
+}
+
 static int tg_segment_grant(struct tg_device *tg, struct tg_segment *segment,
 			    const struct tg_export *arg, u64 *generation)
 {
 	struct tg_admin_command command = {
 		.opcode = TG_ADMIN_GRANT_SET,
 		.rights = arg->rights_owner | arg->rights_others,
-		.count = 1,
 	};
 	struct tg_admin_completion result;
 	u32 i;
 	int err;
 
 	memcpy(command.nodes, arg->nodes, sizeof(command.nodes));
-	for (i = 0; i < segment->count; i++) {
+	for (i = 0; i < segment->count; i = segment->granted) {
 		command.index = segment->first + i;
+		command.count = tg_segment_run(segment, i);
 		command.address = segment->memory->chunk[i].dma;
-		command.length = min_t(u64, arg->size - i * TG_UNIT, TG_UNIT);
+		command.length = min_t(u64, arg->size - i * TG_UNIT, command.count * TG_UNIT);
 		command.generation = *generation;
 		err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
 		if (err)
@@ -49,7 +60,7 @@ static int tg_segment_grant(struct tg_device *tg, struct tg_segment *segment,
 		if (result.status != TG_OK)
 			return tg_status_to_errno(result.status);
 		*generation = result.generation;
-		segment->granted = i + 1;
+		segment->granted = i + command.count;
 	}
 	return 0;
 }

@@ -7,11 +7,91 @@
 
 #include "driver.h"
 
+/* Takes a context number from start on, or -EBUSY if all are in use. */
+static int tg_context_take(struct tg_device *tg, u32 start)
+{
+	u32 context;
+
+	mutex_lock(&tg->lock);
+	context = find_next_zero_bit(tg->contexts_used, tg->contexts, start);
+	if (context < tg->contexts)
+		__set_bit(context, tg->contexts_used);
+	mutex_unlock(&tg->lock);
+	return context < tg->contexts ? context : -EBUSY;
+}
+
+static void tg_context_free(struct tg_device *tg, u32 context)
+{
+	mutex_lock(&tg->lock);
+	__clear_bit(context, tg->contexts_used);
+	mutex_unlock(&tg->lock);
+}
+
+/* Opens a context with the file's status page. */
+static int tg_context_open(struct tg_device *tg, struct tg_file *file)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_CONTEXT_OPEN,
+		.address = file->status->chunk[0].dma,
+	};
+	struct tg_admin_completion result;
+	int context, err;
+	u32 start = 0;
+
+	do {
+		context = tg_context_take(tg, start);
+		if (context < 0)
+			return context;
+		command.context = context;
+		err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+		if (err) {
+			tg_context_free(tg, context);
+			return err;
+		}
+		file->context = context;
+		start = context + 1;
+		/* A driver before this one may have left it: it stays taken. */
+	} while (result.status == TG_ERR_BUSY);
+	if (result.status != TG_OK)
+		tg_context_free(tg, context);
+	return tg_status_to_errno(result.status);
+}
+
+static void tg_file_work(struct work_struct *work)
+{
+	struct tg_file *file = container_of(work, struct tg_file, work);
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_CONTEXT_CLOSE,
+		.context = file->context,
+	};
+	struct tg_device *tg = file->tg;
+	struct tg_admin_completion result;
+
+	down_read(&tg->op_lock);
+	/* Otherwise the page and the number stay until the board is removed. */
+	if (!tg_gone(tg) && !tg_admin(tg, TG_ADMIN_QUICK, &command, &result) &&
+	    result.status == TG_OK) {
+		tg_memory_free(tg, file->status);
+		tg_context_free(tg, file->context);
+	}
+	up_read(&tg->op_lock);
+	kfree(file);
+	put_device(&tg->dev);
+}
+
+/**
+ * tg_file_put() - drops a user of a file; after the last, its context closes
+ * @file: File.
+ */
+void tg_file_put(struct tg_file *file)
+{
+	if (refcount_dec_and_test(&file->users))
+		queue_work(tg_workers, &file->work);
+}
+
 static int tg_open(struct inode *inode, struct file *filp)
 {
 	struct tg_device *tg = container_of(inode->i_cdev, struct tg_device, cdev);
-	struct tg_admin_command command = { .opcode = TG_ADMIN_CONTEXT_OPEN };
-	struct tg_admin_completion result;
 	struct tg_file *file;
 	int err;
 
@@ -20,28 +100,20 @@ static int tg_open(struct inode *inode, struct file *filp)
 		return -ENOMEM;
 	file->tg = tg;
 	refcount_set(&file->users, 1);
+	INIT_WORK(&file->work, tg_file_work);
 
 	down_read(&tg->op_lock);
 	err = -ENODEV;
 	if (tg_gone(tg))
 		goto err_unlock;
-	err = ida_alloc_max(&tg->context_ids, tg->contexts - 1, GFP_KERNEL);
-	if (err < 0)
-		goto err_unlock;
-	file->context = err;
 	file->status = tg_memory_new(tg, PAGE_SIZE, 1, false);
 	err = PTR_ERR_OR_ZERO(file->status);
 	if (err)
-		goto err_context;
-
-	command.context = file->context;
-	command.address = file->status->chunk[0].dma;
-	err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+		goto err_unlock;
+	err = tg_context_open(tg, file);
 	if (err == -ENODEV)
 		/* The board may know the page: it stays until remove(). */
 		goto err_unlock;
-	if (!err)
-		err = tg_status_to_errno(result.status);
 	if (err)
 		goto err_status;
 	up_read(&tg->op_lock);
@@ -54,12 +126,10 @@ static int tg_open(struct inode *inode, struct file *filp)
 
 err_status:
 	tg_memory_free(tg, file->status);
-err_context:
-	ida_free(&tg->context_ids, file->context);
 err_unlock:
 	up_read(&tg->op_lock);
 	kfree(file);
-	return err == -ENOSPC ? -EBUSY : err;
+	return err;
 }
 
 static int tg_release(struct inode *inode, struct file *filp)

@@ -186,17 +186,22 @@ static void tg_remote_alert(struct tg_remote *remote)
 	wake_up_interruptible_poll(&remote->obj.tg->wait, EPOLLPRI | EPOLLERR);
 }
 
-/**
- * tg_remote_quiet() - stops poll() from reporting an import, wakes its faults
- * @remote: Import. The caller holds map_lock for writing.
- */
-void tg_remote_quiet(struct tg_remote *remote)
+static void tg_remote_unalert(struct tg_remote *remote)
 {
 	lockdep_assert_held_write(&remote->obj.tg->map_lock);
 	if (remote->alert) {
 		remote->alert = false;
 		remote->obj.file->alerts--;
 	}
+}
+
+/**
+ * tg_remote_quiet() - an import is closed: nothing waits for it or reports it
+ * @remote: Import. The caller holds map_lock for writing.
+ */
+void tg_remote_quiet(struct tg_remote *remote)
+{
+	tg_remote_unalert(remote);
 	wake_up_all(&remote->wait);
 }
 
@@ -232,56 +237,58 @@ static void tg_remote_die(struct tg_remote *remote, u32 status)
  * tg_remote_event() - the board reports the state of an import
  * @tg: Board.
  * @index: Number of the import.
- * @value: TG_IMPORT_* bits, status in bits 31:16.
+ * @value: All of its present state: TG_IMPORT_* bits, latched status in bits
+ *	31:16.
  */
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value)
 {
-	u32 status = value >> 16 & 0xffff;
 	struct tg_remote *remote;
 	struct tg_object *obj;
-	bool was_congested;
+	u32 before;
 
 	down_write(&tg->map_lock);
 	obj = xa_load(&tg->remotes, index);
 	if (!obj || obj->dead)
 		goto out;
 	remote = tg_remote_of(obj);
-	was_congested = remote->state & TG_STATE_CONGESTED;
+	before = remote->state;
 	remote->state = 0;
 	if (value & TG_IMPORT_CONGESTED)
 		remote->state |= TG_STATE_CONGESTED;
 	if (value & TG_IMPORT_CUT)
 		remote->state |= TG_STATE_CUT;
-	if (status) {
-		if (!remote->status)
-			remote->status = status;
-		tg_remote_alert(remote);
-	}
+	remote->status = value >> 16 & 0xffff;
 
-	if (tg_status_is_fatal(status))
-		tg_remote_die(remote, status);
-	else if (!was_congested && remote->state & TG_STATE_CONGESTED)
+	if (tg_status_is_fatal(remote->status)) {
+		tg_remote_die(remote, remote->status);
+		goto out;
+	}
+	if (remote->state & ~before & TG_STATE_CONGESTED)
 		tg_zap(obj);
-	else if (was_congested && !(remote->state & TG_STATE_CONGESTED))
+	if (before & ~remote->state & TG_STATE_CONGESTED)
 		wake_up_all(&remote->wait);
+	if (remote->status || remote->state & TG_STATE_CUT)
+		tg_remote_alert(remote);
+	else
+		tg_remote_unalert(remote);
 out:
 	up_write(&tg->map_lock);
 }
 
 /**
- * tg_remotes_node_down() - every import of a node is gone for good
+ * tg_remotes_node_changed() - every import of a node is gone for good
  * @tg: Board.
- * @node: The node.
+ * @node: The node; the own one does not depend on the fabric.
  * @status: Why, TG_ERR_*.
  */
-void tg_remotes_node_down(struct tg_device *tg, u32 node, u32 status)
+void tg_remotes_node_changed(struct tg_device *tg, u32 node, u32 status)
 {
 	struct tg_object *obj;
 	unsigned long handle;
 
 	down_write(&tg->map_lock);
 	xa_for_each(&tg->remotes, handle, obj)
-		if (tg_remote_of(obj)->node == node)
+		if (tg_remote_of(obj)->node == node && node != tg->node)
 			tg_remote_die(tg_remote_of(obj), status);
 	up_write(&tg->map_lock);
 }
@@ -317,23 +324,6 @@ void tg_remotes_lost(struct tg_device *tg)
 }
 
 /**
- * tg_remote_acked() - the board has acknowledged the error of an import
- * @remote: Import.
- */
-void tg_remote_acked(struct tg_remote *remote)
-{
-	struct tg_device *tg = remote->obj.tg;
-
-	down_write(&tg->map_lock);
-	if (!remote->obj.dead) {
-		remote->state &= ~TG_STATE_CUT;
-		remote->status = TG_OK;
-		tg_remote_quiet(remote);
-	}
-	up_write(&tg->map_lock);
-}
-
-/**
  * tg_remote_state() - TG_IOCTL_STATE
  * @file: File.
  * @arg: The import's handle in, its state out.
@@ -360,26 +350,36 @@ int tg_remote_state(struct tg_file *file, struct tg_import_state *arg)
  * @file: File. The caller holds op_lock for reading, and the board is not gone.
  * @handle: The import's handle.
  *
- * A dead import stays dead; only its report is taken back.
+ * The board reports the new state before the command's completion. A dead
+ * import stays dead; only its report is taken back.
  *
  * Return: 0 or a negative errno.
  */
 int tg_remote_ack(struct tg_file *file, u32 handle)
 {
 	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_IMPORT_ACK,
+		.import = handle,
+	};
 	struct tg_device *tg = file->tg;
+	struct tg_admin_completion result;
 	bool dead;
-	int err = 0;
+	int err;
 
 	if (!obj)
 		return -EBADF;
 	down_write(&tg->map_lock);
 	dead = obj->dead;
 	if (dead)
-		tg_remote_quiet(tg_remote_of(obj));
+		tg_remote_unalert(tg_remote_of(obj));
 	up_write(&tg->map_lock);
-	if (!dead)
-		err = tg_admin_ack(tg_remote_of(obj));
+	err = 0;
+	if (!dead) {
+		err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+		if (!err)
+			err = tg_status_to_errno(result.status);
+	}
 	tg_object_put(obj);
 	return err;
 }

@@ -18,6 +18,9 @@
 
 #define TG_MINORS 256
 
+/* Tears down exports, imports and contexts; outlives the boards. */
+struct workqueue_struct *tg_workers;
+
 static dev_t tg_devt;
 static DEFINE_IDA(tg_minors);
 
@@ -158,13 +161,76 @@ static void tg_quiesce(struct tg_device *tg)
 	pci_clear_master(tg->pdev);
 }
 
-static void tg_start(struct tg_device *tg)
+/*
+ * Withdraws every grant there is: those of a driver before this one, whose
+ * memory is somebody else's now, or all of this one's. Also shows that commands
+ * work.
+ */
+static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 {
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_GRANT_CLEAR,
+		.count = tg->export_pages,
+	};
+
+	return tg_admin_alone(tg, &command, end);
+}
+
+static int tg_start(struct tg_device *tg)
+{
+	int err;
+
 	writeq(tg->admin.dma, tg->regs + TG_REG_ADMIN_BASE);
+	err = tg_revoke_all(tg, jiffies + TG_CLOSE_PATIENCE);
+	if (err) {
+		if (tg_admin_memory_works(tg))
+			dev_err(&tg->dev, "the board does not complete commands: is its server the right version?\n");
+		return err;
+	}
+	writel(1, tg->regs + TG_REG_ERROR_ACK);
 	writeq(tg->events.dma, tg->regs + TG_REG_EVENT_BASE);
-	writel(0, tg->regs + TG_REG_EVENT_CONSUMER);
+	/* Starts a new queue at entry 0. */
 	writel(tg->events.size, tg->regs + TG_REG_EVENT_SIZE);
 	writel(TG_CONTROL_IRQ_ENABLE, tg->regs + TG_REG_CONTROL);
+	return 0;
+}
+
+/*
+ * Leaves the board as it was found, as far as it answers in time: it may get
+ * another driver. The caller has taken op_lock for writing, and nobody waits
+ * for commands.
+ */
+static void tg_take_down(struct tg_device *tg)
+{
+	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
+	struct tg_admin_command command = { };
+	struct tg_object *obj;
+	unsigned long i;
+
+	if (!tg_device_answers(tg) || tg_revoke_all(tg, end))
+		return;
+	command.opcode = TG_ADMIN_SEGMENT_WITHDRAW;
+	xa_for_each(&tg->segments, i, obj) {
+		if (!tg_segment_of(obj)->published)
+			continue;
+		memcpy(command.name, tg_segment_of(obj)->name, sizeof(command.name));
+		if (tg_admin_alone(tg, &command, end))
+			return;
+	}
+	memset(&command, 0, sizeof(command));
+	command.opcode = TG_ADMIN_IMPORT_CLEAR;
+	xa_for_each(&tg->remotes, i, obj) {
+		command.import = obj->handle;
+		if (tg_remote_of(obj)->set && tg_admin_alone(tg, &command, end))
+			return;
+	}
+	memset(&command, 0, sizeof(command));
+	command.opcode = TG_ADMIN_CONTEXT_CLOSE;
+	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
+		command.context = i;
+		if (tg_admin_alone(tg, &command, end))
+			return;
+	}
 }
 
 static void tg_device_release(struct device *dev)
@@ -179,7 +245,7 @@ static void tg_device_release(struct device *dev)
 	bitmap_free(tg->pages_used);
 	xa_destroy(&tg->remotes);
 	xa_destroy(&tg->segments);
-	ida_destroy(&tg->context_ids);
+	bitmap_free(tg->contexts_used);
 	if (tg->mapping_inode)
 		iput(tg->mapping_inode);
 	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
@@ -205,7 +271,6 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	init_rwsem(&tg->map_lock);
 	init_waitqueue_head(&tg->wait);
 	mutex_init(&tg->lock);
-	ida_init(&tg->context_ids);
 	INIT_LIST_HEAD(&tg->memories);
 	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
 	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
@@ -266,16 +331,14 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		goto err_unmap;
 
 	err = -ENOMEM;
+	tg->contexts_used = bitmap_zalloc(tg->contexts, GFP_KERNEL);
 	tg->pages_used = bitmap_zalloc(tg->export_pages, GFP_KERNEL);
 	tg->slots_used = kvcalloc(tg->nodes, sizeof(*tg->slots_used), GFP_KERNEL);
-	if (!tg->pages_used || !tg->slots_used)
-		goto err_unmap;
-	tg->workers = alloc_workqueue("%s", WQ_UNBOUND, 0, dev_name(&tg->dev));
-	if (!tg->workers)
+	if (!tg->contexts_used || !tg->pages_used || !tg->slots_used)
 		goto err_unmap;
 	err = tg_admin_init(tg);
 	if (err)
-		goto err_workers;
+		goto err_unmap;
 	err = tg_events_init(tg);
 	if (err)
 		goto err_admin;
@@ -292,7 +355,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 				   IRQF_ONESHOT, dev_name(&tg->dev), tg);
 	if (err)
 		goto err_vectors;
-	tg_start(tg);
+	err = tg_start(tg);
+	if (err)
+		goto err_stop;
 
 	cdev_init(&tg->cdev, &tg_fops);
 	tg->cdev.owner = THIS_MODULE;
@@ -307,6 +372,7 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 err_stop:
 	tg_quiesce(tg);
 	free_irq(pci_irq_vector(pdev, 0), tg);
+	tg_events_stop(tg);
 err_vectors:
 	pci_free_irq_vectors(pdev);
 err_quiesce:
@@ -314,8 +380,6 @@ err_quiesce:
 	tg_events_exit(tg);
 err_admin:
 	tg_admin_exit(tg);
-err_workers:
-	destroy_workqueue(tg->workers);
 err_unmap:
 	pci_iounmap(pdev, tg->regs);
 err_regions:
@@ -335,12 +399,13 @@ static void tg_remove(struct pci_dev *pdev)
 	tg_device_lost(tg);
 	/* Whoever was talking to the board has been told, and leaves. */
 	down_write(&tg->op_lock);
+	tg_take_down(tg);
 	tg_quiesce(tg);
 	free_irq(pci_irq_vector(pdev, 0), tg);
+	tg_events_stop(tg);
 	pci_free_irq_vectors(pdev);
 	tg_memory_free_all(tg);
 	up_write(&tg->op_lock);
-	destroy_workqueue(tg->workers);
 	tg_events_exit(tg);
 	tg_admin_exit(tg);
 	pci_iounmap(pdev, tg->regs);
@@ -355,7 +420,10 @@ static void tg_shutdown(struct pci_dev *pdev)
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
 	tg_device_lost(tg);
+	down_write(&tg->op_lock);
+	tg_take_down(tg);
 	tg_quiesce(tg);
+	up_write(&tg->op_lock);
 }
 
 static const struct pci_device_id tg_ids[] = {
@@ -376,9 +444,14 @@ static int __init tg_init(void)
 {
 	int err;
 
+	tg_workers = alloc_workqueue(TG_NAME, WQ_UNBOUND, 0);
+	if (!tg_workers)
+		return -ENOMEM;
 	tg_mount = kern_mount(&tg_fs);
-	if (IS_ERR(tg_mount))
-		return PTR_ERR(tg_mount);
+	if (IS_ERR(tg_mount)) {
+		err = PTR_ERR(tg_mount);
+		goto err_workers;
+	}
 	err = class_register(&tg_class);
 	if (err)
 		goto err_mount;
@@ -396,12 +469,16 @@ err_class:
 	class_unregister(&tg_class);
 err_mount:
 	kern_unmount(tg_mount);
+err_workers:
+	destroy_workqueue(tg_workers);
 	return err;
 }
 
 static void __exit tg_exit(void)
 {
 	pci_unregister_driver(&tg_driver);
+	/* The last teardowns; after them nothing holds a board any more. */
+	destroy_workqueue(tg_workers);
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 	class_unregister(&tg_class);
 	kern_unmount(tg_mount);

@@ -78,9 +78,9 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, struct tg_remote *remote)
 	kref_get(&remote->obj.ref);
 	release_fault_lock(vmf);
 	if (flags & FAULT_FLAG_USER && flags & FAULT_FLAG_INTERRUPTIBLE)
-		(void)!wait_event_interruptible(remote->wait, tg_remote_may_go_on(remote));
+		wait_event_interruptible(remote->wait, tg_remote_may_go_on(remote));
 	else
-		(void)!wait_event_killable(remote->wait, tg_remote_may_go_on(remote));
+		wait_event_killable(remote->wait, tg_remote_may_go_on(remote));
 	tg_object_put(&remote->obj);
 	fput(filp);
 	return VM_FAULT_RETRY;
@@ -226,7 +226,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		return -EACCES;
 	}
 
-	/* VM_MAYx lies four bits above VM_x. */
+	static_assert(VM_MAYREAD == VM_READ << 4 && VM_MAYWRITE == VM_WRITE << 4 &&
+		      VM_MAYEXEC == VM_EXEC << 4);
 	vm_flags_clear(vma, denied << 4);
 	vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	if (io)

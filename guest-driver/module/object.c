@@ -151,7 +151,7 @@ static void tg_object_kill_locked(struct tg_object *obj)
 
 static void tg_object_tear_down(struct tg_object *obj)
 {
-	queue_work(obj->tg->workers, &obj->work);
+	queue_work(tg_workers, &obj->work);
 }
 
 /**
@@ -170,7 +170,7 @@ void tg_object_discard(struct tg_object *obj)
 	up_write(&tg->map_lock);
 	tg_object_tear_down(obj);
 	/* When killed, the worker goes on alone. */
-	(void)!wait_for_completion_killable(&obj->torn_down);
+	wait_for_completion_killable(&obj->torn_down);
 	tg_object_put(obj);
 }
 
@@ -246,31 +246,4 @@ void tg_file_close_objects(struct tg_file *file)
 		list_del(&obj->closing);
 		tg_object_put(obj);
 	}
-}
-
-/**
- * tg_file_put() - drops a user of a file; the last one closes its context
- * @file: File.
- */
-void tg_file_put(struct tg_file *file)
-{
-	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_CONTEXT_CLOSE,
-		.context = file->context,
-	};
-	struct tg_device *tg = file->tg;
-	struct tg_admin_completion result;
-
-	if (!refcount_dec_and_test(&file->users))
-		return;
-	down_read(&tg->op_lock);
-	/* Otherwise the page and the number stay until the board is removed. */
-	if (!tg_gone(tg) && !tg_admin(tg, TG_ADMIN_SLOW, &command, &result) &&
-	    result.status == TG_OK) {
-		tg_memory_free(tg, file->status);
-		ida_free(&tg->context_ids, file->context);
-	}
-	up_read(&tg->op_lock);
-	kfree(file);
-	put_device(&tg->dev);
 }
