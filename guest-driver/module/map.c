@@ -171,6 +171,20 @@ static vm_flags_t tg_remote_denied(const struct tg_remote *remote)
 	return denied;
 }
 
+/* The flags that keep mprotect from adding what is denied. */
+static vm_flags_t tg_may(vm_flags_t denied)
+{
+	vm_flags_t may = 0;
+
+	if (denied & VM_READ)
+		may |= VM_MAYREAD;
+	if (denied & VM_WRITE)
+		may |= VM_MAYWRITE;
+	if (denied & VM_EXEC)
+		may |= VM_MAYEXEC;
+	return may;
+}
+
 /**
  * tg_mmap() - maps a context page, a status page, an export or an import
  * @filp: Open file.
@@ -226,9 +240,7 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		return -EACCES;
 	}
 
-	static_assert(VM_MAYREAD == VM_READ << 4 && VM_MAYWRITE == VM_WRITE << 4 &&
-		      VM_MAYEXEC == VM_EXEC << 4);
-	vm_flags_clear(vma, denied << 4);
+	vm_flags_clear(vma, tg_may(denied));
 	vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	if (io)
 		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
