@@ -1,1 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! The switch between host interface boards, as a pure state machine: events in, actions out. No socket, clock, thread
+//! or `unsafe` (DESIGN contract 2); the same code runs in the fabric process, in models and in simulations.
+//!
+//! ```text
+//!                    input of node i                          output of node x
+//!   Frame ──► src, dst, credit checked ──► lane (i, x) ──┐
+//!                                            per class   ├─► Reply > Reflected > Request > Enqueue ──► Send
+//!   Credit ◄── owed: room that was freed   lane (j, x) ──┘      round-robin over lanes
+//! ```
+//!
+//! What holds, and which code makes it so:
+//!
+//! - **Order** (SPEC I8): a pair of nodes has one queue per class and one route, a [lane](lane).
+//! - **No loss, no unbounded queue** (DESIGN contract 3): a packet of the classes enqueue, request and reflected is accepted
+//!   only against a credit of its sender, and sent only against a credit of its receiver. The switch never holds more
+//!   of them per input than it gave credits. Credits come back when packets leave ([`Switch`], "Credits").
+//! - **Replies always sink** (SPEC I13): they need no credit and go before everything else. They are bounded because
+//!   requests are: see [`SwitchConfig::reply_limit`].
+//! - **Back-pressure of the transport**: [`Event::PortRoom`] says how many frames a port can take; never more are handed
+//!   out.
+//! - **Life cycle**: what a node sent before a [`Frame::Reset`] leaves before the [`Frame::NodeUp`] that tells of it; after
+//!   a [`Frame::NodeDown`] nothing of that life follows.
+//!
+//! [`Frame::Reset`]: telegraphos_wire::link::Frame::Reset
+//! [`Frame::NodeUp`]: telegraphos_wire::link::Frame::NodeUp
+//! [`Frame::NodeDown`]: telegraphos_wire::link::Frame::NodeDown
+#![forbid(unsafe_code)]
+
+mod config;
+mod interface;
+mod lane;
+mod member;
+mod statistics;
+mod switch;
+
+pub use config::{Bug, ConfigError, MAX_NODES, SwitchConfig};
+pub use interface::{Action, Event, Notice, PortId, UNLIMITED, Violation};
+pub use statistics::{ClassStatistics, NodeStatistics, Statistics};
+pub use switch::{State, Switch};
+
+use telegraphos_wire::Class;
+
+/// The classes that travel against credits, highest priority first; [`Class::Reply`] needs none and goes before them.
+pub const CREDITED: [Class; 3] = [Class::Reflected, Class::Request, Class::Enqueue];

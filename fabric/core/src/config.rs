@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sizes and limits of the switch.
+
+use telegraphos_wire::link::DEFAULT_CREDITS;
+use telegraphos_wire::window::LayoutError;
+#[cfg(feature = "bugs")]
+use telegraphos_wire::{Class, Packet};
+use telegraphos_wire::{NodeId, WindowLayout};
+
+use crate::CREDITED;
+
+/// The most nodes a window can address (12 node bits).
+pub const MAX_NODES: u32 = 1 << 12;
+
+/// Sizes and limits of the switch. Start from [`SwitchConfig::new`] and change fields.
+#[derive(Clone, Debug)]
+pub struct SwitchConfig {
+    /// Number of nodes, 1 to [`MAX_NODES`]; node ids are below it.
+    pub nodes: u32,
+    /// Window layout every node must have. `None`: that of the first node to join, as long as any node is present.
+    pub window: Option<WindowLayout>,
+    /// Packets of each class that one node may have in the switch, by class number; at least 1 each. That of the reply
+    /// class is announced and means nothing.
+    pub credits: [u32; 4],
+    /// Replies of one node that may wait for one other; more throw their sender out.
+    ///
+    /// `None` computes a limit that no node can exceed which sends one reply per request and returns the credit of a
+    /// request not before its reply, however slowly the requester reads: twice the requests that can be on the way
+    /// between the two, that is twice the receiver's credits in the switch plus those the sender offered. This holds
+    /// because a port gets its credits back only when no reply waits for it any more.
+    pub reply_limit: Option<u32>,
+    /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another, greater
+    /// value, so that it does not give an incarnation twice.
+    pub base_incarnation: u32,
+    /// A deliberate bug that a check must find.
+    #[cfg(feature = "bugs")]
+    pub bug: Option<Bug>,
+    /// Classes of packets for checks, since today's packets are all requests and replies.
+    #[cfg(feature = "bugs")]
+    pub class_of: fn(&Packet) -> Class,
+}
+
+/// Deliberate bugs behind the `bugs` feature: for each invariant one that makes its check fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// I8: the newest packet of a queue leaves first.
+    LifoLane,
+    /// Loss: a packet that would have to wait is dropped, its credit returned.
+    DropWhenBlocked,
+    /// Credits: packets are sent to a receiver that gave no credit.
+    IgnoreReceiverCredit,
+    /// Credits: the credit of a packet to a node that left is never returned.
+    LeakCredit,
+    /// Credits: they are returned only when all have been used.
+    StrandCredit,
+    /// Credits: a sender without credit is tolerated.
+    AcceptWithoutCredit,
+    /// Back-pressure: frames are handed out to a port without room.
+    IgnoreRoom,
+    /// Absent nodes: requests to them vanish.
+    SwallowUnanswered,
+    /// Life cycle: a node that comes back gets the incarnation it had.
+    ReuseIncarnation,
+    /// Life cycle: news of a reset overtakes what was sent before it.
+    ResetOvertakes,
+    /// Life cycle: what a node sent is still delivered after its end was told.
+    DeliverAfterDown,
+    /// Life cycle: the end of a node is not told.
+    ForgetDown,
+    /// Fairness: the lowest node goes first.
+    LowestFirst,
+    /// Priority: requests go before replies.
+    RequestsFirst,
+    /// Replies: credits are returned before replies, so that a slow reader gathers replies without bound.
+    CreditsFirst,
+    /// Replies: no limit.
+    UnlimitedReplies,
+    /// Joining: a refusal says the values the wrong way round.
+    SwapRefusal,
+    /// Protection: a forged source is believed.
+    BelieveSource,
+}
+
+/// Why a configuration is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// `nodes` is outside 1..=[`MAX_NODES`].
+    Nodes(u32),
+    /// The window addresses fewer nodes than `nodes`.
+    WindowNodes {
+        /// Nodes configured.
+        nodes: u32,
+        /// Nodes the window can address.
+        window: u32,
+    },
+    /// The window layout is impossible.
+    Window(LayoutError),
+    /// A class has no credits.
+    Credits {
+        /// The class's number.
+        class: u8,
+    },
+}
+
+impl core::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            ConfigError::Nodes(n) => write!(f, "number of nodes is {n}: expected 1 to {MAX_NODES}"),
+            ConfigError::WindowNodes { nodes, window } => write!(
+                f,
+                "number of nodes is {nodes}, but the window addresses only {window}: expected at most {window}; raise \
+                 the window's node bits or lower the nodes"
+            ),
+            ConfigError::Window(e) => write!(f, "{e}"),
+            ConfigError::Credits { class } => {
+                write!(f, "credits of class {class} are 0: expected at least 1, or nothing of it could be sent")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl SwitchConfig {
+    /// The defaults for a number of nodes.
+    pub fn new(nodes: u32) -> SwitchConfig {
+        SwitchConfig {
+            nodes,
+            window: None,
+            credits: [DEFAULT_CREDITS; 4],
+            reply_limit: None,
+            base_incarnation: 0,
+            #[cfg(feature = "bugs")]
+            bug: None,
+            #[cfg(feature = "bugs")]
+            class_of: Packet::class,
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if self.nodes == 0 || self.nodes > MAX_NODES {
+            return Err(ConfigError::Nodes(self.nodes));
+        }
+        if let Some(w) = self.window {
+            WindowLayout::new(w.node_bits, w.offset_bits).map_err(ConfigError::Window)?;
+            if w.nodes() < self.nodes {
+                return Err(ConfigError::WindowNodes { nodes: self.nodes, window: w.nodes() });
+            }
+        }
+        match CREDITED.iter().find(|c| self.credits[**c as usize] == 0) {
+            Some(class) => Err(ConfigError::Credits { class: *class as u8 }),
+            None => Ok(()),
+        }
+    }
+
+    /// The limit on waiting replies from a sender that offered these credits.
+    pub(crate) fn replies_from(&self, offered: &[u32; 4]) -> u64 {
+        // What a node offers is its own word: beyond this it does not buy more room here.
+        const CREDIBLE: u32 = 1 << 16;
+        match self.reply_limit {
+            Some(limit) => u64::from(limit),
+            None => {
+                let count = |c: &u32| u64::from(*c.min(&CREDIBLE));
+                2 * CREDITED
+                    .iter()
+                    .map(|c| count(&offered[*c as usize]) + count(&self.credits[*c as usize]))
+                    .sum::<u64>()
+            }
+        }
+    }
+
+    pub(crate) fn valid_node(&self, node: NodeId) -> bool {
+        u32::from(node) < self.nodes
+    }
+
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        #[cfg(feature = "bugs")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "bugs"))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+
+    pub(crate) fn class_of(&self, packet: &telegraphos_wire::Packet) -> telegraphos_wire::Class {
+        #[cfg(feature = "bugs")]
+        return (self.class_of)(packet);
+        #[cfg(not(feature = "bugs"))]
+        packet.class()
+    }
+}

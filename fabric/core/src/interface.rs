@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What crosses the border between the switch and its shell.
+
+use telegraphos_wire::link::{Frame, Refusal};
+use telegraphos_wire::{Class, NodeId};
+
+/// The shell's name for a connection. It is not used again before the shell has reported [`Event::PortClosed`].
+pub type PortId = u32;
+
+/// A port's room that is never used up: for models and simulations without transport back-pressure.
+pub const UNLIMITED: u32 = u32::MAX;
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A connection was made. It has `room` for that many frames.
+    PortOpened {
+        /// The connection.
+        port: PortId,
+        /// Frames it can take now, or [`UNLIMITED`].
+        room: u32,
+    },
+    /// The connection can now take `frames` frames, counted from this event on (not in addition). Zero: it is busy.
+    ///
+    /// Each [`Action::Send`] uses up one. At zero the switch keeps what it has for that port until the next such event.
+    /// The answer to a Hello and the frame before a [`Action::Close`] are sent in any case.
+    PortRoom {
+        /// The connection.
+        port: PortId,
+        /// Frames it can take now, or [`UNLIMITED`].
+        frames: u32,
+    },
+    /// A frame arrived.
+    Frame {
+        /// Where.
+        port: PortId,
+        /// What.
+        frame: Frame,
+    },
+    /// Bytes arrived that are no frame.
+    Malformed {
+        /// Where.
+        port: PortId,
+    },
+    /// The connection has ended. Also reported, and ignored, after an [`Action::Close`].
+    PortClosed {
+        /// The connection.
+        port: PortId,
+    },
+}
+
+/// Something for the shell to do, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Send a frame.
+    Send(PortId, Frame),
+    /// Send what was handed out as far as the connection takes it, then end it.
+    Close(PortId),
+    /// Worth a log line (rate-limited: peers can trigger it).
+    Notice(Notice),
+}
+
+/// What a port did wrong after it joined, or before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Violation {
+    /// Bytes that are no frame.
+    Malformed,
+    /// A frame that HIBs do not send, or a second Hello.
+    Unexpected,
+    /// A packet without a credit of its class.
+    NoCredit(Class),
+    /// A packet in another node's name.
+    ForgedSource(NodeId),
+    /// A packet to a node id that cannot exist.
+    Destination {
+        /// The destination.
+        node: NodeId,
+        /// Node ids are below this.
+        nodes: u32,
+    },
+    /// More credits returned than were used.
+    CreditOverflow {
+        /// The class.
+        class: Class,
+        /// Credits the switch would hold.
+        held: u64,
+        /// Credits the node offered.
+        offered: u32,
+    },
+    /// Too many replies wait for one node.
+    Replies {
+        /// Replies that wait.
+        waiting: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A reset whose incarnation is not greater than the last.
+    Incarnation {
+        /// The incarnation announced.
+        announced: u32,
+        /// The last one.
+        last: u32,
+    },
+}
+
+impl Violation {
+    /// The values of the refusal: offered, expected.
+    pub fn values(&self) -> (u64, u64) {
+        match *self {
+            Violation::Malformed | Violation::Unexpected => (0, 0),
+            Violation::NoCredit(class) => (class as u64, 0),
+            Violation::ForgedSource(node) => (u64::from(node), 0),
+            Violation::Destination { node, nodes } => (u64::from(node), u64::from(nodes)),
+            Violation::CreditOverflow { held, offered, .. } => (held, u64::from(offered)),
+            Violation::Replies { waiting, limit } => (waiting, limit),
+            Violation::Incarnation { announced, last } => (u64::from(announced), u64::from(last) + 1),
+        }
+    }
+}
+
+impl core::fmt::Display for Violation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Violation::Malformed => f.write_str("sent bytes that are no frame"),
+            Violation::Unexpected => f.write_str("sent a frame that only a fabric sends, or a second hello"),
+            Violation::NoCredit(class) => write!(f, "sent a packet of class {class:?} without a credit"),
+            Violation::ForgedSource(node) => write!(f, "sent a packet in the name of node {node}"),
+            Violation::Destination { node, nodes } => {
+                write!(f, "sent a packet to node {node}: expected a node below {nodes}")
+            }
+            Violation::CreditOverflow { class, held, offered } => {
+                write!(f, "returned more credits of class {class:?} than were used: {held} of the {offered} it offered")
+            }
+            Violation::Replies { waiting, limit } => {
+                write!(
+                    f,
+                    "sent more replies than requests can have asked for: {waiting} wait for one node, limit {limit}"
+                )
+            }
+            Violation::Incarnation { announced, last } => {
+                write!(f, "was reset to incarnation {announced:#x}: expected more than the last, {last:#x}")
+            }
+        }
+    }
+}
+
+/// Worth a log line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Notice {
+    /// A node joined.
+    Joined {
+        /// Where.
+        port: PortId,
+        /// The node.
+        node: NodeId,
+        /// Its incarnation.
+        incarnation: u32,
+    },
+    /// A joiner was refused, with the values it was told.
+    Refused {
+        /// Where.
+        port: PortId,
+        /// The node id it claimed, if it came so far.
+        node: Option<NodeId>,
+        /// Why.
+        reason: Refusal,
+        /// What it offered.
+        offered: u64,
+        /// What was expected.
+        expected: u64,
+    },
+    /// The next joiner's refusal: its node's incarnations are used up; only a restart of the fabric helps.
+    Exhausted {
+        /// Where.
+        port: PortId,
+        /// The node.
+        node: NodeId,
+    },
+    /// A node misbehaved and was thrown out; [`Notice::Left`] follows.
+    Violation {
+        /// Where.
+        port: PortId,
+        /// The node.
+        node: NodeId,
+        /// What it did.
+        what: Violation,
+    },
+    /// A node was reset.
+    Reset {
+        /// The node.
+        node: NodeId,
+        /// Its new incarnation.
+        incarnation: u32,
+    },
+    /// A node has gone. `dropped` packets, from it and to it, were still in the switch.
+    Left {
+        /// The node.
+        node: NodeId,
+        /// Packets dropped.
+        dropped: u64,
+    },
+}
+
+impl core::fmt::Display for Notice {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match *self {
+            Notice::Joined { node, incarnation, .. } => write!(f, "node {node} joined, incarnation {incarnation:#x}"),
+            Notice::Refused { node: Some(node), reason, offered, expected, .. } => {
+                write!(f, "refused node {node}: ")?;
+                match reason {
+                    Refusal::NodeTaken => {
+                        write!(f, "the node id {node} is taken: stop the other HIB or choose another")
+                    }
+                    Refusal::NodeRange => write!(f, "node id {offered}: expected below {expected}"),
+                    Refusal::Version => write!(f, "link protocol version {offered}: expected {expected}"),
+                    Refusal::NodeBits => write!(f, "window node bits {offered}: expected {expected}"),
+                    Refusal::OffsetBits => write!(f, "window offset bits {offered}: expected {expected}"),
+                    Refusal::Handshake | Refusal::Protocol => {
+                        write!(f, "a value of its hello is {offered}: expected at least {expected}")
+                    }
+                }
+            }
+            Notice::Refused { node: None, .. } => f.write_str("refused a connection: its first frame was no hello"),
+            Notice::Exhausted { node, .. } => {
+                write!(f, "incarnations of node {node} are used up: restart the fabric")
+            }
+            Notice::Violation { node, what, .. } => write!(f, "threw out node {node}: it {what}"),
+            Notice::Reset { node, incarnation } => write!(f, "node {node} was reset, incarnation {incarnation:#x}"),
+            Notice::Left { node, dropped: 0 } => write!(f, "node {node} left"),
+            Notice::Left { node, dropped } => write!(f, "node {node} left; {dropped} packets from or to it dropped"),
+        }
+    }
+}
