@@ -301,7 +301,14 @@ mod tests {
 
     #[test]
     fn decode_inverts_encode() {
-        let packet = Packet { src: 1, dst: 2, tag: 3, incarnation: 4, body: Body::WriteAck { status: Status::Stale } };
+        let packet = Packet {
+            src: 1,
+            dst: 2,
+            tag: 3,
+            incarnation: 4,
+            target: 0,
+            body: Body::WriteAck { status: Status::Stale },
+        };
         for frame in [
             Frame::Hello { version: 1, node: 5, window: WindowLayout::default(), credits: [1, 2, 3, 4] },
             Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [9; 4] },

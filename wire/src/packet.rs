@@ -177,6 +177,9 @@ pub struct Packet {
     pub tag: u32,
     /// The requester's incarnation, returned in the reply: a reply to an earlier life is dropped.
     pub incarnation: u32,
+    /// In a request, the receiver's incarnation as the requester knows it: a store or load meant for an earlier life is
+    /// refused, so that none passes one that was lost when that life ended. Zero in replies.
+    pub target: u32,
     /// What it says.
     pub body: Body,
 }
@@ -255,7 +258,7 @@ impl Packet {
     /// Writes the packet into `out` and returns its length.
     ///
     /// Layout: 0 version, 1 kind, 2 size, 3 zero, 4 src, 6 dst, 8 tag, 12 incarnation, 16 page, 20 offset, 24 generation,
-    /// 32 data, 40 length, 48 context, 50 status, 52 rights, 54 zero; a lookup's name, secret and uid follow.
+    /// 32 data, 40 length or (in requests) target, 48 context, 50 status, 52 rights, 54 zero; a lookup's name, secret and uid follow.
     pub fn encode(&self, out: &mut [u8; MAX_LEN]) -> usize {
         *out = [0; MAX_LEN];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
@@ -265,6 +268,9 @@ impl Packet {
         put(6, &self.dst.to_le_bytes());
         put(8, &self.tag.to_le_bytes());
         put(12, &self.incarnation.to_le_bytes());
+        if self.class() != Class::Reply {
+            put(40, &self.target.to_le_bytes());
+        }
         let mut addr = |at: &RemoteAddr, context: u16, size: u8| {
             put(2, &[size]);
             put(16, &at.page.to_le_bytes());
@@ -360,6 +366,7 @@ impl Packet {
             dst: u16::from_le_bytes(get(bytes, 6)),
             tag: u32::from_le_bytes(get(bytes, 8)),
             incarnation: u32::from_le_bytes(get(bytes, 12)),
+            target: if body.class() == Class::Reply { 0 } else { length as u32 },
             body,
         })
     }
@@ -408,8 +415,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_inverts_encode(body in body(), src: u16, dst: u16, tag: u32, incarnation: u32) {
-            let packet = Packet { src, dst, tag, incarnation, body };
+        fn decode_inverts_encode(body in body(), src: u16, dst: u16, tag: u32, incarnation: u32, target: u32) {
+            let target = if body.class() == Class::Reply { 0 } else { target };
+            let packet = Packet { src, dst, tag, incarnation, target, body };
             let mut bytes = [0; MAX_LEN];
             let len = packet.encode(&mut bytes);
             prop_assert_eq!(Packet::decode(&bytes[..len]), Ok(packet));
@@ -433,7 +441,7 @@ mod tests {
         for (offset, size) in [(4, 3), (4, 8), (0xffff, 2), (0x10000, 1), (4, 0)] {
             let body = Body::Read { at: RemoteAddr { offset, ..at }, context: 0, size };
             let mut bytes = [0; MAX_LEN];
-            let len = Packet { src: 0, dst: 1, tag: 0, incarnation: 0, body }.encode(&mut bytes);
+            let len = Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body }.encode(&mut bytes);
             assert!(Packet::decode(&bytes[..len]).is_err(), "{offset:#x} {size}");
         }
     }

@@ -294,6 +294,7 @@ impl Hib {
                 self.node_down(node, Status::LinkDown, out);
             }
         }
+        self.server.forget_credits();
         self.cause(crate::events::Cause::LinkState, out);
     }
 
@@ -302,7 +303,11 @@ impl Hib {
             return;
         }
         let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
-        if peer.incarnation.replace(incarnation) != Some(incarnation) {
+        let before = peer.incarnation.replace(incarnation);
+        if before != Some(incarnation) {
+            if before.is_some() {
+                self.kill_imports(node, Status::Reset, out);
+            }
             self.cause(crate::events::Cause::NodeState(node), out);
         }
     }
@@ -359,9 +364,10 @@ impl Hib {
         if packet.dst == self.config.node {
             // Self-addressed traffic takes the same path without the fabric.
             self.packet(packet, out);
-        } else {
+        } else if self.link.is_some() {
             out.push(Action::Send(packet));
         }
+        // Without a link a reply goes nowhere: its requester has been told that this node went down.
     }
 
     // ---- reset ----

@@ -38,6 +38,9 @@ pub(crate) struct Import {
     /// Stored since the socket was last dry.
     active: bool,
     cut: bool,
+    /// Its node went down or was reset: it stays cut whatever is acknowledged, and can only be closed. The node may come
+    /// back with other memory under the same pages and even generations.
+    dead: bool,
     error: Option<Status>,
     closing: Option<u32>,
 }
@@ -248,6 +251,9 @@ impl Hib {
             return Err((node, None, Status::Unmapped));
         };
         let fail = |status| Err((node, Some(number), status));
+        if import.dead {
+            return fail(import.error.unwrap_or(Status::NodeDown));
+        }
         if !import.rights.contains(right) {
             return fail(Status::Rights);
         }
@@ -401,9 +407,11 @@ impl Hib {
             if let Some(link) = self.link.as_mut().filter(|_| !own) {
                 link.credits[Class::Request as usize] -= 1; // Checked above.
             }
-            self.issuer.peers[usize::from(node)].outstanding += 1;
+            let peer = &mut self.issuer.peers[usize::from(node)];
+            peer.outstanding += 1;
+            let target = peer.incarnation.unwrap_or(0);
             let tag = self.issuer.take_tag(node, sent);
-            let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, body };
+            let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
             self.transmit(packet, out);
         }
     }
@@ -583,14 +591,20 @@ impl Hib {
                 None => {}
             }
         }
-        // Imports that were cut before may still have had stores waiting behind a full reserve.
-        for number in 0..self.issuer.imports.len() as u16 {
-            if self.issuer.import(number).is_some_and(|i| i.node == node && i.waiting > 0) {
-                self.purge(number, out);
-            }
-        }
         for number in questions {
             self.fail_question(number, status, out);
+        }
+        self.kill_imports(node, status, out);
+    }
+
+    /// The other end of a node's imports is no longer what they were opened on.
+    pub(crate) fn kill_imports(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+        for number in 0..self.issuer.imports.len() as u16 {
+            let Some(import) = self.issuer.import(number).filter(|i| i.node == node && !i.dead) else { continue };
+            import.dead = true;
+            import.cut = true;
+            self.latch(number, status, out);
+            self.purge(number, out);
         }
     }
 
@@ -808,6 +822,7 @@ impl Hib {
             throttled: false,
             active: false,
             cut: false,
+            dead: false,
             error: None,
             closing: None,
         }));
@@ -840,6 +855,9 @@ impl Hib {
 
     pub(crate) fn import_ack(&mut self, command: &Command, out: &mut Vec<Action>) -> Result<(), Status> {
         let Some(import) = self.issuer.import(command.import) else { return Err(Status::Invalid) };
+        if import.dead {
+            return Err(import.error.unwrap_or(Status::NodeDown));
+        }
         import.error = None;
         import.cut = false;
         self.cause(Cause::ImportState(command.import), out);

@@ -42,6 +42,8 @@ struct Inbound {
     packet: Packet,
     /// Export page of the step in flight.
     page: Option<u32>,
+    /// It took a credit of the link that is up now.
+    charged: bool,
 }
 
 /// A revocation that waits for steps in flight.
@@ -82,6 +84,11 @@ impl Server {
 
     pub(crate) fn raise_generation(&mut self, floor: u64) {
         self.generation = self.generation.max(floor);
+    }
+
+    /// The link is gone, and its credits with it.
+    pub(crate) fn forget_credits(&mut self) {
+        self.inbound.iter_mut().flatten().for_each(|request| request.charged = false);
     }
 
     fn in_flight(&self, page: u32, count: u32) -> bool {
@@ -223,7 +230,7 @@ impl Hib {
             self.consumed(packet.class());
             return;
         };
-        queue.push_back(Inbound { packet, page: None });
+        queue.push_back(Inbound { packet, page: None, charged: packet.src != self.config.node });
         if queue.len() == 1 || self.config.has(Bug::ServeOutOfOrder) {
             self.serve(packet.src, out);
         }
@@ -244,7 +251,10 @@ impl Hib {
                 return;
             }
             let packet = request.packet;
+            // A store or load meant for an earlier life of this node comes too late: one before it may have been lost.
+            let late = source != self.config.node && packet.target != self.incarnation;
             let op = match packet.body {
+                Body::Write { .. } | Body::Read { .. } if late => Err(Status::Reset),
                 Body::Write { at, size, data, .. } => self
                     .translate(source, &at, size, Rights::WRITE)
                     .map(|address| Some((at.page, Step::Store { address, size, data }))),
@@ -328,12 +338,18 @@ impl Hib {
 
     /// Takes the head of the queue away and sends its reply.
     fn finish(&mut self, source: NodeId, packet: Packet, body: Body, out: &mut Vec<Action>) {
-        self.server.inbound[usize::from(source)].pop_front();
-        if source != self.config.node {
+        let request = self.server.inbound[usize::from(source)].pop_front();
+        if request.is_some_and(|r| r.charged) {
             self.consumed(packet.class());
         }
-        let reply =
-            Packet { src: self.config.node, dst: source, tag: packet.tag, incarnation: packet.incarnation, body };
+        let reply = Packet {
+            src: self.config.node,
+            dst: source,
+            tag: packet.tag,
+            incarnation: packet.incarnation,
+            target: 0,
+            body,
+        };
         self.transmit(reply, out);
     }
 
@@ -391,6 +407,7 @@ impl Hib {
                     dst: packet.src,
                     tag: packet.tag,
                     incarnation: packet.incarnation,
+                    target: 0,
                     body: refusal(&packet.body, status),
                 };
                 self.transmit(reply, out);

@@ -192,14 +192,19 @@ fn no_store_passes_a_lost_one() {
     sees(
         |seed, bug| {
             let mut c = pair(seed, bug);
-            // Node 1 goes away with stores waiting and comes back: what follows must not land until acknowledged.
+            // A store that may not be made is lost among others; what follows must not land until acknowledged.
+            let address = c.address(1, 1, 0);
             for i in 0..20u64 {
                 let address = c.address(1, 0, 8 * i);
                 c.store(0, address, 8, i + 1);
             }
-            c.event(0, Event::NodeDown { node: 1 });
-            c.event(0, Event::NodeUp { node: 1, incarnation: 0x1000 });
-            let address = c.address(1, 1, 0);
+            let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
+            c.admin(1, clear);
+            let before = c.quiet(0, 1, 3);
+            let first = c.address(1, 0, 0);
+            c.store(0, first, 8, 1);
+            c.settle();
+            assert!(before != 0 || c.quiet(0, 1, 4) == Status::NotGranted as u16);
             c.store(0, address, 8, 0xbad);
             c.settle();
             if c.ram_u64(1, EXPORTS + UNIT) != 0 {
@@ -285,6 +290,7 @@ fn a_reset_board_grants_nothing_and_peers_learn_it() {
             for _ in 0..c.rng.below(60) {
                 c.step();
             }
+            let old = c.lookup(0, 1, "seg");
             c.event(1, Event::Reset);
             while c.nodes[1].resets == 0 {
                 assert!(c.step(), "reset never completes");
@@ -292,6 +298,24 @@ fn a_reset_board_grants_nothing_and_peers_learn_it() {
             c.nodes[1].ram.fill(0); // The rebooted guest's own memory.
             c.event(1, Event::BusMaster(true));
             let before = c.nodes[1].performed.len();
+            c.settle();
+            // Also not from a peer that knows of the reset and claims the old grant again.
+            let incarnation = c.nodes[1].hib.incarnation();
+            c.event(0, Event::NodeUp { node: 1, incarnation });
+            c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
+            let forged = Command {
+                opcode: admin::IMPORT_SET,
+                import: 1,
+                node: 1,
+                count: 2,
+                generation: old.generation,
+                length: old.length,
+                rights: RW.0,
+                ..Command::default()
+            };
+            assert_eq!(c.admin(0, forged).status, 0);
+            let address = c.address(1, 0, 0);
+            c.store(0, address, 8, 0x5a5a);
             c.settle();
             if c.nodes[1].performed.len() != before || c.nodes[1].ram.iter().any(|b| *b != 0) {
                 return Err("an old store landed in a rebooted guest".into());

@@ -8,7 +8,9 @@
 
 use hib_core::{Action, Bar, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
+use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_wire::admin::{self, Command, Completion};
+use telegraphos_wire::link::Frame;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Aperture, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context};
 
@@ -60,42 +62,65 @@ type Wire = (u16, u16, Class);
 enum Choice {
     Perform(u16, StepId),
     Deliver(Wire),
+    Up(u16),
+    Down(u16),
+}
+
+/// The real switch and the byte streams to and from it, as queues of frames.
+pub(crate) struct Fabric {
+    pub(crate) switch: Switch,
+    up: Vec<VecDeque<Frame>>,
+    down: Vec<VecDeque<Frame>>,
 }
 
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     /// Packets in flight.
     wires: BTreeMap<Wire, VecDeque<Packet>>,
+    pub(crate) fabric: Option<Fabric>,
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
 }
 
+impl Node {
+    fn new(config: HibConfig) -> Node {
+        Node {
+            hib: Hib::new(config),
+            ram: vec![0; RAM],
+            steps: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            interrupts: 0,
+            notices: Vec::new(),
+            resets: 0,
+            performed: Vec::new(),
+            next_token: 0,
+            seq: 0,
+        }
+    }
+}
+
 impl Cluster {
+    fn power_on(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+        let config = |id| {
+            let mut config = HibConfig::new(id);
+            config.window = WindowLayout::new(3, 20).unwrap();
+            adjust(&mut config);
+            config
+        };
+        Cluster {
+            nodes: (0..n).map(|id| Node::new(config(id))).collect(),
+            wires: BTreeMap::new(),
+            fabric: None,
+            rng: Rng::new(seed),
+            packets: 0,
+        }
+    }
+
+    /// Boards over an ideal network, all joined and started.
     pub(crate) fn new(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
-        let mut credits = [0; 4];
-        let nodes: Vec<Node> = (0..n)
-            .map(|id| {
-                let mut config = HibConfig::new(id);
-                config.window = WindowLayout::new(3, 20).unwrap();
-                adjust(&mut config);
-                credits = config.credits;
-                let hib = Hib::new(config);
-                Node {
-                    hib,
-                    ram: vec![0; RAM],
-                    steps: BTreeMap::new(),
-                    reads: BTreeMap::new(),
-                    interrupts: 0,
-                    notices: Vec::new(),
-                    resets: 0,
-                    performed: Vec::new(),
-                    next_token: 0,
-                    seq: 0,
-                }
-            })
-            .collect();
-        let mut cluster = Cluster { nodes, wires: BTreeMap::new(), rng: Rng::new(seed), packets: 0 };
+        let mut cluster = Cluster::power_on(n, seed, adjust);
         for id in 0..n {
+            let credits = cluster.nodes[usize::from(id)].hib.config().credits;
             cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
             for other in 0..n {
                 cluster.event(id, Event::NodeUp { node: other, incarnation: 0x1000 });
@@ -103,6 +128,91 @@ impl Cluster {
             cluster.start(id);
         }
         cluster
+    }
+
+    /// Boards and the real switch, all joined and started.
+    pub(crate) fn switched(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+        let mut cluster = Cluster::power_on(n, seed, adjust);
+        let mut config = SwitchConfig::new(u32::from(n));
+        config.credits = cluster.nodes[0].hib.config().credits;
+        cluster.fabric = Some(Fabric {
+            switch: Switch::new(config).unwrap(),
+            up: vec![VecDeque::new(); usize::from(n)],
+            down: vec![VecDeque::new(); usize::from(n)],
+        });
+        for id in 0..n {
+            cluster.connect(id);
+        }
+        cluster.settle();
+        for id in 0..n {
+            cluster.start(id);
+        }
+        cluster
+    }
+
+    fn switch_event(&mut self, event: SwitchEvent) {
+        let Some(fabric) = &mut self.fabric else { return };
+        let mut out = Vec::new();
+        let (mut thrown_out, mut notices) = (None, Vec::new());
+        fabric.switch.handle(event, &mut out);
+        for action in out {
+            match action {
+                SwitchAction::Send(port, frame) => fabric.down[port as usize].push_back(frame),
+                // These boards never misbehave.
+                SwitchAction::Close(port) => thrown_out = Some(port),
+                SwitchAction::Notice(notice) => notices.push(notice.to_string()),
+            }
+        }
+        assert!(thrown_out.is_none(), "the switch threw node {thrown_out:?} out: {notices:?}");
+    }
+
+    /// A node's link comes up.
+    pub(crate) fn connect(&mut self, id: u16) {
+        self.switch_event(SwitchEvent::PortOpened { port: u32::from(id), room: UNLIMITED });
+        let config = self.nodes[usize::from(id)].hib.config();
+        let hello = Frame::Hello {
+            version: telegraphos_wire::PROTOCOL_VERSION,
+            node: id,
+            window: config.window,
+            credits: config.credits,
+        };
+        self.up(id, hello);
+    }
+
+    /// A node's link breaks: what is on it is lost.
+    pub(crate) fn disconnect(&mut self, id: u16) {
+        if let Some(fabric) = &mut self.fabric {
+            fabric.up[usize::from(id)].clear();
+            fabric.down[usize::from(id)].clear();
+        }
+        self.switch_event(SwitchEvent::PortClosed { port: u32::from(id) });
+        self.event(id, Event::LinkDown);
+    }
+
+    /// The HIB process and its guest die; a new one starts under the same node id, not yet connected.
+    pub(crate) fn replace(&mut self, id: u16) {
+        self.disconnect(id);
+        let node = &mut self.nodes[usize::from(id)];
+        let performed = std::mem::take(&mut node.performed);
+        *node = Node { performed, ..Node::new(node.hib.config().clone()) };
+    }
+
+    fn up(&mut self, id: u16, frame: Frame) {
+        if let Some(fabric) = &mut self.fabric {
+            fabric.up[usize::from(id)].push_back(frame);
+        }
+    }
+
+    fn arrive(&mut self, id: u16, frame: Frame) {
+        let event = match frame {
+            Frame::Welcome { incarnation, nodes, credits } => Event::LinkUp { incarnation, nodes, credits },
+            Frame::Packet(packet) => Event::Packet(packet),
+            Frame::Credit { class, count } => Event::Credit { class, count },
+            Frame::NodeUp { node, incarnation } => Event::NodeUp { node, incarnation },
+            Frame::NodeDown { node } => Event::NodeDown { node },
+            other => panic!("node {id} was sent {other:?}"),
+        };
+        self.event(id, event);
     }
 
     /// What a driver does at probe.
@@ -129,7 +239,12 @@ impl Cluster {
                 }
                 Action::Send(packet) => {
                     self.packets += 1;
-                    self.wires.entry((packet.src, packet.dst, packet.class())).or_default().push_back(packet);
+                    match &mut self.fabric {
+                        Some(fabric) => fabric.up[usize::from(id)].push_back(Frame::Packet(packet)),
+                        None => {
+                            self.wires.entry((packet.src, packet.dst, packet.class())).or_default().push_back(packet);
+                        }
+                    }
                 }
                 Action::Step { step, op } => {
                     node.steps.insert(step, op);
@@ -138,7 +253,16 @@ impl Cluster {
                 Action::ResetDone => node.resets += 1,
                 Action::Notice(notice) => node.notices.push(notice),
                 // The ideal network hands credits back when it delivers.
-                Action::Credit { .. } | Action::AnnounceReset { .. } => {}
+                Action::Credit { class, count } => {
+                    if let Some(fabric) = &mut self.fabric {
+                        fabric.up[usize::from(id)].push_back(Frame::Credit { class, count });
+                    }
+                }
+                Action::AnnounceReset { incarnation } => {
+                    if let Some(fabric) = &mut self.fabric {
+                        fabric.up[usize::from(id)].push_back(Frame::Reset { incarnation });
+                    }
+                }
             }
         }
     }
@@ -195,11 +319,26 @@ impl Cluster {
             choices.extend(node.steps.keys().map(|step| Choice::Perform(id as u16, *step)));
         }
         choices.extend(self.wires.iter().filter(|(_, q)| !q.is_empty()).map(|(wire, _)| Choice::Deliver(*wire)));
+        if let Some(fabric) = &self.fabric {
+            let waiting = |queues: &[VecDeque<Frame>]| -> Vec<u16> {
+                queues.iter().enumerate().filter(|(_, q)| !q.is_empty()).map(|(id, _)| id as u16).collect()
+            };
+            choices.extend(waiting(&fabric.up).into_iter().map(Choice::Up));
+            choices.extend(waiting(&fabric.down).into_iter().map(Choice::Down));
+        }
         if choices.is_empty() {
             return false;
         }
         match choices[self.rng.below(choices.len())] {
             Choice::Perform(id, step) => self.perform(id, step),
+            Choice::Up(id) => {
+                let frame = self.fabric.as_mut().and_then(|f| f.up[usize::from(id)].pop_front()).unwrap();
+                self.switch_event(SwitchEvent::Frame { port: u32::from(id), frame });
+            }
+            Choice::Down(id) => {
+                let frame = self.fabric.as_mut().and_then(|f| f.down[usize::from(id)].pop_front()).unwrap();
+                self.arrive(id, frame);
+            }
             Choice::Deliver(wire) => {
                 let packet = self.wires.get_mut(&wire).and_then(|q| q.pop_front()).unwrap();
                 if packet.class() != Class::Reply {

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A seeded simulation of whole clusters: real boards, the real switch, random schedules and faults.
+//!
+//! Every source stores numbered values into every destination. Whatever the schedule and the faults do, what a destination
+//! performs of one *life* of an import (from its opening to its end) is a prefix of what was stored, in order, each
+//! once; a life that no fault has touched loses nothing; quiet reports success only for what has landed. A failure
+//! prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test simulation` replays it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::{Cluster, name64};
+use hib_core::{Bug, Event};
+use std::collections::BTreeMap;
+use telegraphos_wire::Rights;
+use telegraphos_wire::admin::{self, Command};
+
+const NODES: u16 = 4;
+const STEPS: usize = 600;
+
+/// What the program on a node believes of one import.
+#[derive(Clone, Copy, Default)]
+struct Life {
+    number: u64,
+    issued: u64,
+    broken: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    None,
+    Reset,
+    Crash,
+    LinkFlap,
+    Revoke,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Operation {
+    Store,
+    Load,
+    Quiet,
+    Import,
+}
+
+type Tally = BTreeMap<(Operation, Fault), u64>;
+
+struct World {
+    cluster: Cluster,
+    /// lives[src][dst]
+    lives: Vec<Vec<Life>>,
+    /// Per destination: (entries of `performed` at its last loss of memory, lives of each source then).
+    wiped: Vec<(usize, Vec<u64>)>,
+    last_fault: Fault,
+    cookie: u64,
+    tally: Tally,
+}
+
+/// `src | life | number`: who stored it, in which life of the import, the how-manieth store.
+fn value(src: u16, life: u64, number: u64) -> u64 {
+    u64::from(src) << 48 | life << 24 | number
+}
+
+impl World {
+    fn new(seed: u64, bug: Option<Bug>) -> World {
+        let cluster = Cluster::switched(NODES, seed, |c| {
+            c.bug = bug;
+            c.outstanding = 2;
+            c.credits = [8; 4];
+            c.congest_at = 16;
+            c.clear_at = 4;
+        });
+        let n = usize::from(NODES);
+        let mut world = World {
+            cluster,
+            lives: vec![vec![Life { broken: true, ..Life::default() }; n]; n],
+            wiped: vec![(0, vec![0; n]); n],
+            last_fault: Fault::None,
+            cookie: 0,
+            tally: Tally::new(),
+        };
+        for node in 0..NODES {
+            world.publish(node);
+        }
+        world
+    }
+
+    fn count(&mut self, operation: Operation) {
+        *self.tally.entry((operation, self.last_fault)).or_default() += 1;
+    }
+
+    fn publish(&mut self, node: u16) {
+        self.cluster.export(node, "segment", 0, 2, Rights(3));
+    }
+
+    fn life(&mut self, src: u16, dst: u16) -> &mut Life {
+        &mut self.lives[usize::from(src)][usize::from(dst)]
+    }
+
+    /// Closes what is left of a broken import and tries to open a new one.
+    fn import(&mut self, src: u16, dst: u16) {
+        let clear = Command { opcode: admin::IMPORT_CLEAR, import: dst, ..Command::default() };
+        self.cluster.admin(src, clear);
+        let found = self.cluster.lookup(src, dst, "segment");
+        if found.status != 0 {
+            return;
+        }
+        let set = Command {
+            opcode: admin::IMPORT_SET,
+            import: dst,
+            node: dst,
+            count: found.count,
+            page: found.index,
+            generation: found.generation,
+            length: found.length,
+            rights: 3,
+            ..Command::default()
+        };
+        assert_eq!(self.cluster.admin(src, set).status, 0);
+        let life = self.life(src, dst);
+        *life = Life { number: life.number + 1, issued: 0, broken: false };
+        self.count(Operation::Import);
+    }
+
+    fn store(&mut self, src: u16, dst: u16) {
+        let life = self.life(src, dst);
+        life.issued += 1;
+        let data = value(src, life.number, life.issued);
+        let word = self.cluster.rng.below(64) as u64 * 8 + u64::from(src) * 1024;
+        let address = self.cluster.address(dst, 0, word);
+        self.cluster.store(src, address, 8, data);
+        self.count(Operation::Store);
+    }
+
+    /// A load of the source's own last word returns what it stored there, unless the import has failed meanwhile.
+    fn load(&mut self, src: u16, dst: u16) -> Result<(), String> {
+        let life = self.life(src, dst);
+        life.issued += 1;
+        let data = value(src, life.number, life.issued);
+        let address = self.cluster.address(dst, 1, u64::from(src) * 8);
+        self.cluster.store(src, address, 8, data);
+        let found = self.cluster.load(src, address, 8);
+        self.count(Operation::Load);
+        match found {
+            _ if found == data => Ok(()),
+            u64::MAX => {
+                self.life(src, dst).broken = true;
+                Ok(())
+            }
+            _ => Err(format!("{src} stored {data:#x} to {dst} and loads {found:#x}")),
+        }
+    }
+
+    fn quiet(&mut self, src: u16, dst: u16) -> Result<(), String> {
+        let Life { number, issued, .. } = *self.life(src, dst);
+        self.cookie += 1;
+        let status = self.cluster.quiet(src, u64::from(dst), self.cookie);
+        self.count(Operation::Quiet);
+        if status != 0 {
+            self.life(src, dst).broken = true;
+            return Ok(());
+        }
+        let last = self.performed(src, dst, number).len() as u64;
+        if last < issued {
+            return Err(format!("quiet of {src} to {dst} at {issued} stores: only {last} have landed"));
+        }
+        Ok(())
+    }
+
+    fn performed(&self, src: u16, dst: u16, life: u64) -> Vec<u64> {
+        let mine = |v: &u64| (v >> 48) as u16 == src && v >> 24 & 0xff_ffff == life;
+        let performed = &self.cluster.nodes[usize::from(dst)].performed;
+        performed.iter().map(|p| p.1).filter(mine).map(|v| v & 0xff_ffff).collect()
+    }
+
+    fn break_all(&mut self, node: u16, memory: bool) {
+        for other in 0..NODES {
+            self.life(other, node).broken = true;
+            self.life(node, other).broken = true;
+        }
+        if memory {
+            let lives = (0..NODES).map(|src| self.lives[usize::from(src)][usize::from(node)].number).collect();
+            let performed = self.cluster.nodes[usize::from(node)].performed.len();
+            self.wiped[usize::from(node)] = (performed, lives);
+        }
+    }
+
+    fn fault(&mut self, node: u16, fault: Fault) -> Result<(), String> {
+        self.last_fault = fault;
+        match fault {
+            Fault::None => {}
+            Fault::Reset => {
+                let before = self.cluster.nodes[usize::from(node)].resets;
+                self.cluster.event(node, Event::Reset);
+                while self.cluster.nodes[usize::from(node)].resets == before {
+                    assert!(self.cluster.step(), "reset never completes");
+                }
+                self.cluster.nodes[usize::from(node)].ram.fill(0);
+                self.break_all(node, true);
+                self.cluster.start(node);
+                self.publish(node);
+            }
+            Fault::Crash => {
+                self.cluster.replace(node);
+                self.break_all(node, true);
+                self.cluster.connect(node);
+                self.cluster.start(node);
+                self.publish(node);
+            }
+            Fault::LinkFlap => {
+                self.cluster.disconnect(node);
+                let own = *self.life(node, node);
+                self.break_all(node, false);
+                *self.life(node, node) = own; // Its own memory does not depend on the link.
+                for _ in 0..self.cluster.rng.below(20) {
+                    self.cluster.step();
+                }
+                self.cluster.connect(node);
+            }
+            Fault::Revoke => {
+                let withdraw =
+                    Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("segment"), ..Command::default() };
+                assert_eq!(self.cluster.admin(node, withdraw).status, 0);
+                let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
+                assert_eq!(self.cluster.admin(node, clear).status, 0);
+                let lives: Vec<u64> =
+                    (0..NODES).map(|src| self.lives[usize::from(src)][usize::from(node)].number).collect();
+                for other in 0..NODES {
+                    self.life(other, node).broken = true;
+                }
+                self.wiped[usize::from(node)] = (self.cluster.nodes[usize::from(node)].performed.len(), lives);
+                self.publish(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of an earlier life touches memory that has been taken back.
+    fn check_wiped(&self) -> Result<(), String> {
+        for dst in 0..NODES {
+            let (from, lives) = &self.wiped[usize::from(dst)];
+            for (_, v) in &self.cluster.nodes[usize::from(dst)].performed[*from..] {
+                let (src, life) = ((v >> 48) as usize, v >> 24 & 0xff_ffff);
+                if life <= lives[src] {
+                    return Err(format!(
+                        "a store of {src}, life {life}, landed in {dst} after its memory was taken back"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_prefixes(&self) -> Result<(), String> {
+        for src in 0..NODES {
+            for dst in 0..NODES {
+                let life = self.lives[usize::from(src)][usize::from(dst)];
+                for number in 1..=life.number {
+                    let performed = self.performed(src, dst, number);
+                    if performed.iter().enumerate().any(|(i, v)| *v != i as u64 + 1) {
+                        return Err(format!("{src} to {dst}, life {number}: performed {performed:?}"));
+                    }
+                }
+                let performed = self.performed(src, dst, life.number).len() as u64;
+                if !life.broken && performed != life.issued {
+                    return Err(format!("{src} to {dst}: {performed} of {} stores performed at rest", life.issued));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn run(seed: u64, bug: Option<Bug>, tally: &mut Tally) -> Result<(), String> {
+    let mut world = World::new(seed, bug);
+    for _ in 0..STEPS {
+        let (src, dst) = (world.cluster.rng.below(4) as u16, world.cluster.rng.below(4) as u16);
+        let broken = world.life(src, dst).broken;
+        match world.cluster.rng.below(100) {
+            0 => world.fault(dst, Fault::Reset)?,
+            1 => world.fault(dst, Fault::Crash)?,
+            2 => world.fault(dst, Fault::LinkFlap)?,
+            3 => world.fault(dst, Fault::Revoke)?,
+            4..=44 if broken => world.import(src, dst),
+            // A program goes on storing until it notices that its import has failed.
+            4..=64 => world.store(src, dst),
+            65..=69 if !broken => world.load(src, dst)?,
+            70..=74 if !broken => world.quiet(src, dst)?,
+            _ => {
+                world.cluster.step();
+            }
+        }
+        world.check_wiped()?;
+    }
+    world.cluster.settle();
+    world.check_wiped()?;
+    world.check_prefixes()?;
+    for (key, count) in world.tally {
+        *tally.entry(key).or_default() += count;
+    }
+    Ok(())
+}
+
+#[test]
+fn i8_i7_prefix_of_every_life_lands_once_in_order_whatever_fails() {
+    let mut tally = Tally::new();
+    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
+        let seed = seed.parse().unwrap();
+        if let Err(e) = run(seed, None, &mut tally) {
+            panic!("seed {seed}: {e}");
+        }
+        return;
+    }
+    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full");
+    let seeds = if full { 20_000 } else { 400 };
+    for seed in 0..seeds {
+        if let Err(e) = run(seed, None, &mut tally) {
+            panic!("seed {seed}: {e}");
+        }
+    }
+    println!("{seeds} seeds of {STEPS} steps; operations after each fault:");
+    for operation in [Operation::Store, Operation::Load, Operation::Quiet, Operation::Import] {
+        for fault in [Fault::None, Fault::Reset, Fault::Crash, Fault::LinkFlap, Fault::Revoke] {
+            let count = tally.get(&(operation, fault)).copied().unwrap_or(0);
+            println!("  {operation:?} after {fault:?}: {count}");
+            assert!(count > 0, "{operation:?} after {fault:?} was never simulated");
+        }
+    }
+}
+
+#[test]
+fn the_simulation_sees_the_bugs() {
+    for bug in [
+        Bug::QuietIgnoresOutstanding,
+        Bug::ServeOutOfOrder,
+        Bug::IgnoreGeneration,
+        Bug::DropWhenFull,
+        Bug::PassLostStore,
+    ] {
+        let seen = (0..300).any(|seed| run(seed, Some(bug), &mut Tally::new()).is_err());
+        assert!(seen, "the simulation is blind to {bug:?}");
+    }
+}
