@@ -1,1 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Virtual clusters: a fabric process, a HIB process and a stock QEMU for each node, booted in parallel and wholly in the
+//! care of one harness process.
+//!
+//! ```no_run
+//! # fn main() -> telegraphos_cluster::Result<()> {
+//! use telegraphos_cluster::Cluster;
+//! let cluster = Cluster::builder().nodes(2).boot()?;
+//! assert_eq!(cluster.node(1).sh("hostname").check()?, "node1\n");
+//! cluster.node(0).reset()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! From the top down:
+//!
+//! - [`cli`] is the command `telegraphos`.
+//! - [`Cluster`] is a running cluster, [`Guest`] one node of it: commands in the guest, QMP, and every accident a test
+//!   wants to happen (reset, unplug, QEMU, HIB or fabric killed).
+//! - `agent` and `qmp` talk to the guest's agent and to QEMU.
+//! - `process` and `rundir` make sure that nothing outlives the harness: children die with it, its directory is removed
+//!   by it or by the next one.
+//!
+//! HIB and fabric run in this same executable, started again with a hidden first argument. A program that boots clusters
+//! therefore begins its `main` with [`reexecuted`].
+
+mod agent;
+pub mod cli;
+mod cluster;
+mod error;
+mod guest;
+mod interrupt;
+mod process;
+mod progress;
+mod qmp;
+mod rundir;
+mod settings;
+
+pub use agent::{GuestCommand, Output, OutputLine, Running, Status, User};
+pub use cluster::{Builder, Cluster, Prepared, prepare};
+pub use error::{Error, Result};
+pub use guest::{Guest, NodeOptions};
+pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep};
+pub use process::Memory;
+pub use progress::Mode as ProgressMode;
+pub use settings::{Accelerator, MAX_NODES, Settings};
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Serves as HIB or fabric if this process was started as one of a cluster's; `main` then returns what this returns.
+/// To be called first, before any thread is started.
+pub fn reexecuted() -> Option<ExitCode> {
+    let mut args = std::env::args_os();
+    let program = args.next()?;
+    let role = args.next()?;
+    let _rest = std::iter::once(program).chain(args).collect::<Vec<OsString>>();
+    match role.to_str()? {
+        "__hib" => Some(ExitCode::from(3)),
+        "__fabric" => Some(ExitCode::from(3)),
+        _ => None,
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos up` and `telegraphos console`: a terminal at a guest's console.
+
+use super::{Context, written};
+use crate::{Cluster, Error, Result, interrupt};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::termios::{self, OptionalActions, Termios};
+use std::io::{IsTerminal, Read, Stdin, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Ctrl-].
+const ESCAPE: u8 = 0x1d;
+
+/// Boots machines with shells and stays until told to end.
+pub(super) fn up(context: Context) -> Result<u8> {
+    let cluster = context.boot(|node| node.shell = true)?;
+    let mut out = std::io::stdout();
+    written(write!(out, "{}", cluster.manifest()))?;
+    for guest in cluster.guests() {
+        let socket = guest.console_socket();
+        written(writeln!(out, "node {}: telegraphos console {}", guest.node(), socket.display()))?;
+    }
+    if !std::io::stdin().is_terminal() {
+        written(writeln!(out, "Up. Ctrl-C (or SIGTERM) ends everything."))?;
+        loop {
+            interrupt::sleep(Duration::from_millis(200))?;
+            check(&cluster)?;
+        }
+    }
+    written(writeln!(
+        out,
+        "Ctrl-] and a digit: that node's console; Ctrl-] n: the next one; Ctrl-] q: end everything."
+    ))?;
+    let sockets: Vec<PathBuf> = cluster.guests().iter().map(|g| g.console_socket()).collect();
+    let mut node = 0;
+    loop {
+        eprintln!("--- node {node} (Enter shows the prompt)");
+        match attach(&sockets[node], &|| check(&cluster))? {
+            Left::Quit => return Ok(0),
+            Left::Next => node = (node + 1) % sockets.len(),
+            Left::To(other) if other < sockets.len() => node = other,
+            Left::To(other) => eprintln!("--- there is no node {other}: expected 0 to {}", sockets.len() - 1),
+        }
+    }
+}
+
+fn check(cluster: &Cluster) -> Result<()> {
+    cluster.guests().iter().try_for_each(|guest| guest.poll_life(0).map(drop))
+}
+
+/// One console, from another terminal.
+pub(super) fn attach_one(socket: &Path) -> Result<u8> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Error::Usage("`telegraphos console` needs a terminal; in scripts use `telegraphos run`".into()));
+    }
+    eprintln!("--- Ctrl-] q leaves the console (Enter shows the prompt)");
+    while !matches!(attach(socket, &|| Ok(()))?, Left::Quit) {
+        eprintln!("--- only one console here; Ctrl-] q leaves it");
+    }
+    Ok(0)
+}
+
+/// How the user left a console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Quit,
+    Next,
+    To(usize),
+}
+
+/// What typed bytes mean: some go to the guest, a command may end the stay.
+#[derive(Debug, Default)]
+struct Keys {
+    escaped: bool,
+}
+
+impl Keys {
+    fn take(&mut self, typed: &[u8]) -> (Vec<u8>, Option<Left>) {
+        let mut out = Vec::new();
+        for byte in typed {
+            if !std::mem::take(&mut self.escaped) {
+                if *byte == ESCAPE {
+                    self.escaped = true;
+                } else {
+                    out.push(*byte);
+                }
+                continue;
+            }
+            match byte {
+                b'q' => return (out, Some(Left::Quit)),
+                b'n' => return (out, Some(Left::Next)),
+                b'0'..=b'9' => return (out, Some(Left::To(usize::from(byte - b'0')))),
+                // Twice means the key itself.
+                &ESCAPE => out.push(ESCAPE),
+                _ => {}
+            }
+        }
+        (out, None)
+    }
+}
+
+/// The terminal in raw mode until dropped.
+struct Raw(Stdin, Termios);
+
+impl Raw {
+    fn enter() -> Result<Raw> {
+        let stdin = std::io::stdin();
+        let io = |e: rustix::io::Errno| Error::Io {
+            what: "cannot set",
+            path: "the terminal".into(),
+            source: e.into(),
+            remedy: "",
+        };
+        let before = termios::tcgetattr(&stdin).map_err(io)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        termios::tcsetattr(&stdin, OptionalActions::Now, &raw).map_err(io)?;
+        Ok(Raw(stdin, before))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // The terminal may be gone.
+        let _ = termios::tcsetattr(&self.0, OptionalActions::Now, &self.1);
+        eprintln!();
+    }
+}
+
+fn attach(socket: &Path, check: &dyn Fn() -> Result<()>) -> Result<Left> {
+    let fail = |what| Error::io(what, socket);
+    let mut line = UnixStream::connect(socket).map_err(fail("cannot connect to the console"))?;
+    line.set_write_timeout(Some(Duration::from_secs(5))).map_err(fail("cannot use the console"))?;
+    let raw = Raw::enter()?;
+    let mut keys = Keys::default();
+    let mut bytes = [0; 4096];
+    loop {
+        check()?;
+        interrupt::check()?;
+        let mut fds = [PollFd::new(&raw.0, PollFlags::IN), PollFd::new(&line, PollFlags::IN)];
+        let wait = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        match rustix::event::poll(&mut fds, Some(&wait)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(fail("cannot wait for the console")(e.into())),
+        }
+        let ready = fds.map(|fd| !fd.revents().is_empty());
+        if ready[0] {
+            let n = rustix::io::read(raw.0.as_fd(), &mut bytes).map_err(|e| fail("cannot read keys for")(e.into()))?;
+            if n == 0 {
+                return Ok(Left::Quit);
+            }
+            let (out, left) = keys.take(&bytes[..n]);
+            line.write_all(&out).map_err(fail("cannot write to the console"))?;
+            if let Some(left) = left {
+                return Ok(left);
+            }
+        }
+        if ready[1] {
+            let n = line.read(&mut bytes).map_err(fail("cannot read the console"))?;
+            if n == 0 {
+                return Err(Error::Io {
+                    what: "the virtual machine has closed its console",
+                    path: socket.to_path_buf(),
+                    source: std::io::ErrorKind::UnexpectedEof.into(),
+                    remedy: "",
+                });
+            }
+            let mut out = std::io::stdout();
+            written(out.write_all(&bytes[..n]).and_then(|()| out.flush()))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_reach_the_guest_unless_escaped() {
+        let mut keys = Keys::default();
+        assert_eq!(keys.take(b"ls\x03\n"), (b"ls\x03\n".to_vec(), None));
+        assert_eq!(keys.take(b"a\x1d"), (b"a".to_vec(), None));
+        assert_eq!(keys.take(b"3b"), (b"".to_vec(), Some(Left::To(3))));
+        assert_eq!(keys.take(b"\x1d\x1dx"), (b"\x1dx".to_vec(), None));
+        assert_eq!(keys.take(b"x\x1dq"), (b"x".to_vec(), Some(Left::Quit)));
+        assert_eq!(keys.take(b"\x1dn"), (b"".to_vec(), Some(Left::Next)));
+        assert_eq!(keys.take(b"\x1dz1"), (b"1".to_vec(), None));
+    }
+}

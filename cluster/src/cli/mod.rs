@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `telegraphos`.
+
+mod console;
+mod run;
+
+use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Virtual clusters whose machines store into each other's memory.
+///
+/// Boots virtual machines on stock QEMU, each with a Telegraphos host interface board (HIB), joined by a fabric. All it
+/// needs (QEMU, kernel, driver) it fetches and builds once from Debian's packages, without root.
+#[derive(Debug, Parser)]
+#[command(
+    name = "telegraphos",
+    version,
+    max_term_width = 110,
+    after_help = "Examples:\n  \
+        telegraphos demo                                  two machines store into each other's memory\n  \
+        telegraphos run --nodes 4 -- tg-selftest          the whole self test in four machines\n  \
+        telegraphos run --kernel 6.1 --user root -- lspci -nvv\n  \
+        telegraphos up --nodes 3                          shells on three machines\n  \
+        telegraphos bench                                 what a store costs\n\n\
+        Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
+        up;\n130 interrupted. `run` passes on the first exit code that is not 0 (128 + n for signal n)."
+)]
+struct Cli {
+    /// TOML file with the names of the cluster options; the command line wins
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// No progress on stderr
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Boots machines with a shell on each console
+    #[command(
+        after_help = "Example:\n  telegraphos up --nodes 3\n\nOn a terminal you are at node 0's console; Ctrl-] and a \
+                            digit goes to another node's, Ctrl-] and q ends everything."
+    )]
+    Up {
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Runs a command in every guest at once
+    #[command(
+        after_help = "Examples:\n  telegraphos run --nodes 4 -- tg-selftest\n  telegraphos run --nodes 1 --user \
+                            root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0."
+    )]
+    Run(RunArgs),
+    /// Prepares QEMU and the guest image, and prints what they are made of
+    #[command(after_help = "Examples:\n  telegraphos images --kernel newest\n  telegraphos images --refresh")]
+    Images {
+        /// Looks for newer versions of everything
+        #[arg(long)]
+        refresh: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Attaches this terminal to a console's socket
+    #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
+    Console {
+        /// The socket `telegraphos up` has printed
+        socket: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Who runs it in the guests: tg or root
+    #[arg(long, default_value = "tg")]
+    user: User,
+    /// Seconds after which it is killed [default: none]
+    #[arg(long, value_name = "SECONDS")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    settings: Settings,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    argv: Vec<String>,
+}
+
+/// Runs the command with these arguments (the first is the program's name).
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Nobody may be there to read it.
+            let _ = e.print();
+            return ExitCode::from(e.exit_code() as u8);
+        }
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
+    let result = interrupt::catch_signals().and_then(|()| execute(cli));
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(e) => {
+            eprintln!("telegraphos: {e}");
+            ExitCode::from(e.exit_code())
+        }
+    }
+}
+
+fn execute(cli: Cli) -> Result<u8> {
+    let base = cli.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+    let progress = if cli.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
+    let context = |settings: Settings| -> Result<Context> {
+        let settings = settings.over(base);
+        settings.check()?;
+        Ok(Context { settings, progress })
+    };
+    match cli.command {
+        Command::Up { settings } => console::up(context(settings)?),
+        Command::Run(args) => {
+            let limit = args.limit.map(Duration::from_secs);
+            run::run(context(args.settings)?, args.user, limit, &args.argv)
+        }
+        Command::Images { refresh, settings } => {
+            let context = context(settings)?;
+            if refresh {
+                let store = telegraphos_images::Store::open(context.settings.cache.clone(), progress)?;
+                store.refresh()?;
+            }
+            print!("{}", cluster::prepare(&context.settings, progress)?.manifest());
+            Ok(0)
+        }
+        Command::Console { socket } => console::attach_one(&socket),
+    }
+}
+
+/// What every subcommand that boots a cluster starts from.
+struct Context {
+    settings: Settings,
+    progress: ProgressMode,
+}
+
+impl Context {
+    fn boot(&self, each: impl FnOnce(&mut NodeOptions)) -> Result<crate::Cluster> {
+        crate::Cluster::builder().settings(self.settings.clone()).progress(self.progress).each(each).boot()
+    }
+}
+
+/// Standard output may be a pipe whose reader has gone; that ends the command quietly.
+fn written(result: std::io::Result<()>) -> Result<()> {
+    result.map_err(|e| match e.kind() {
+        std::io::ErrorKind::BrokenPipe => Error::Interrupted,
+        _ => Error::Io { what: "cannot write to", path: "standard output".into(), source: e, remedy: "" },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_in_guests_is_taken_as_it_is() {
+        let cli = Cli::try_parse_from(["telegraphos", "run", "--nodes", "4", "--", "ls", "--nodes"]).unwrap();
+        let Command::Run(args) = cli.command else { panic!() };
+        assert_eq!((args.settings.nodes, args.argv.len(), args.user), (Some(4), 2, User::Tg));
+    }
+
+    #[test]
+    fn usage_errors_are_2() {
+        for line in [&["telegraphos"][..], &["telegraphos", "run"], &["telegraphos", "run", "--user", "bob", "--", "x"]]
+        {
+            assert_eq!(Cli::try_parse_from(line).unwrap_err().exit_code(), 2, "{line:?}");
+        }
+        assert_eq!(Error::Usage(String::new()).exit_code(), 2);
+        assert_eq!(Error::Interrupted.exit_code(), 130);
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cluster: one fabric process, a HIB process and a QEMU for each node, in one private directory.
+
+use crate::guest::{Guest, NodeOptions, wait_for_socket};
+use crate::process::{Memory, Process, tail};
+use crate::progress::{Mode, Progress};
+use crate::rundir::{MachineLock, RunDir};
+use crate::settings::Settings;
+use crate::{Error, Result, interrupt};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
+
+/// What every node of a cluster has in common.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) qemu: Qemu,
+    pub(crate) image: Image,
+    pub(crate) kvm: bool,
+    pub(crate) memory_mib: u32,
+    pub(crate) smp: u32,
+    pub(crate) boot_limit: Duration,
+    pub(crate) run_dir: PathBuf,
+    pub(crate) log_dir: PathBuf,
+    pub(crate) window_bytes: u64,
+    hib: Vec<(String, String)>,
+}
+
+impl Plan {
+    pub(crate) fn fabric_socket(&self) -> PathBuf {
+        self.run_dir.join("fabric")
+    }
+
+    /// Options for one HIB: the cluster's, then the node's own.
+    pub(crate) fn hib_options(&self, own: &[(String, String)]) -> Vec<String> {
+        let overridden = |name: &String| own.iter().any(|(o, _)| o == name);
+        let common = self.hib.iter().filter(|(name, _)| !overridden(name));
+        common.chain(own).map(|(name, value)| option(name, value)).collect()
+    }
+}
+
+/// An option as the command line has it; a flag is named by `true`.
+fn option(name: &str, value: &str) -> String {
+    if value == "true" { format!("--{name}") } else { format!("--{name}={value}") }
+}
+
+/// Choices about a cluster to be booted.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    settings: Settings,
+    progress: Mode,
+    each: NodeOptions,
+    special: Vec<(usize, NodeOptions)>,
+}
+
+/// What guests boot from: see [`prepare`].
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    /// QEMU.
+    pub qemu: Qemu,
+    /// Kernel and initramfs.
+    pub image: Image,
+}
+
+impl Prepared {
+    /// Everything that was used.
+    pub fn manifest(&self) -> Manifest {
+        let mut manifest = self.qemu.manifest.clone();
+        manifest.merge(&self.image.manifest);
+        manifest
+    }
+}
+
+/// Finds or fetches QEMU and builds the guest image. Everything is cached.
+pub fn prepare(settings: &Settings, progress: Mode) -> Result<Prepared> {
+    settings.check()?;
+    let store = Store::open(settings.cache.clone(), progress)?;
+    interrupt::forward(store.cancel_flag());
+    interrupt::check()?;
+    let qemu = store.qemu()?;
+    let image = store.guest(settings.kernel.unwrap_or_default())?;
+    Ok(Prepared { qemu, image })
+}
+
+impl Builder {
+    /// Number of nodes; 2 without this.
+    pub fn nodes(mut self, nodes: usize) -> Builder {
+        self.settings.nodes = Some(nodes);
+        self
+    }
+
+    /// Guest kernel; 6.12 without this.
+    pub fn kernel(mut self, series: KernelSeries) -> Builder {
+        self.settings.kernel = Some(series);
+        self
+    }
+
+    /// Memory of each guest in MiB; 256 without this.
+    pub fn memory_mib(mut self, mib: u32) -> Builder {
+        self.settings.memory_mib = Some(mib);
+        self
+    }
+
+    /// Processors of each guest; 1 without this.
+    pub fn smp(mut self, processors: u32) -> Builder {
+        self.settings.smp = Some(processors);
+        self
+    }
+
+    /// An option of `telegraphos-hib` for every node.
+    pub fn hib_option(mut self, name: &str, value: &str) -> Builder {
+        self.settings.hib.push((name.into(), value.into()));
+        self
+    }
+
+    /// Everything the command line can choose.
+    pub fn settings(mut self, settings: Settings) -> Builder {
+        self.settings = settings;
+        self
+    }
+
+    /// How progress is told; without this on stderr.
+    pub fn progress(mut self, progress: Mode) -> Builder {
+        self.progress = progress;
+        self
+    }
+
+    /// What every node is like.
+    pub fn each(mut self, change: impl FnOnce(&mut NodeOptions)) -> Builder {
+        change(&mut self.each);
+        self
+    }
+
+    /// What makes one node unlike the others. To be called after [`Builder::each`].
+    pub fn node(mut self, node: usize, change: impl FnOnce(&mut NodeOptions)) -> Builder {
+        let mut options = self.each.clone();
+        change(&mut options);
+        self.special.retain(|(n, _)| *n != node);
+        self.special.push((node, options));
+        self
+    }
+
+    /// Prepares what is needed and boots all nodes. Returns when every guest is up and its device can be used.
+    pub fn boot(self) -> Result<Cluster> {
+        let prepared = prepare(&self.settings, self.progress)?;
+        self.boot_prepared(prepared)
+    }
+
+    /// Boots all nodes from what was prepared.
+    pub fn boot_prepared(self, prepared: Prepared) -> Result<Cluster> {
+        let Builder { settings, progress: mode, each, special } = self;
+        settings.check()?;
+        let progress = Progress(mode);
+        let (kvm, note) = settings.use_kvm()?;
+        if let (Some(note), false) = (note, mode == Mode::Silent) {
+            eprintln!("{note}");
+        }
+        let lock = MachineLock::acquire(progress)?;
+        let run_dir = RunDir::create(settings.run_dir.as_deref())?;
+        let log_dir = match &settings.log_dir {
+            Some(dir) => {
+                fs::create_dir_all(dir).map_err(Error::io("cannot make the directory for logs", dir))?;
+                dir.canonicalize().map_err(Error::io("cannot use the directory for logs", dir))?
+            }
+            None => run_dir.path().to_path_buf(),
+        };
+        let nodes = settings.nodes.unwrap_or(2);
+        let manifest = prepared.manifest();
+        let plan = Arc::new(Plan {
+            qemu: prepared.qemu,
+            image: prepared.image,
+            kvm,
+            memory_mib: settings.memory_mib.unwrap_or(256),
+            smp: settings.smp.unwrap_or(1),
+            boot_limit: Duration::from_secs(settings.boot_limit.unwrap_or(180)),
+            run_dir: run_dir.path().to_path_buf(),
+            log_dir,
+            window_bytes: 16 << 30,
+            hib: settings.hib.clone(),
+        });
+        let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
+        let guests = (0..nodes).map(|node| Guest::new(node, options(node), Arc::clone(&plan))).collect();
+        let cluster = Cluster {
+            guests,
+            fabric: Mutex::default(),
+            fabric_options: settings.fabric.iter().map(|(name, value)| option(name, value)).collect(),
+            plan,
+            manifest,
+            _run_dir: run_dir,
+            _lock: lock,
+        };
+        cluster.start(progress, &options)?;
+        Ok(cluster)
+    }
+}
+
+/// A running cluster. Everything ends, and its directory goes, when it is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    // In this order they are dropped: QEMUs and HIBs, fabric, directory, lock.
+    guests: Vec<Guest>,
+    fabric: Mutex<Option<Process>>,
+    fabric_options: Vec<String>,
+    plan: Arc<Plan>,
+    manifest: Manifest,
+    _run_dir: RunDir,
+    _lock: Arc<MachineLock>,
+}
+
+impl Cluster {
+    /// Begins to describe a cluster.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    fn start(&self, progress: Progress, options: &dyn Fn(usize) -> NodeOptions) -> Result<()> {
+        let with_hib: Vec<&Guest> = self.guests.iter().filter(|g| options(g.node()).hib).collect();
+        if !with_hib.is_empty() {
+            self.start_fabric()?;
+        }
+        for guest in &with_hib {
+            guest.start_hib()?;
+        }
+        for guest in &with_hib {
+            guest.wait_for_hib()?;
+        }
+        let n = self.guests.len();
+        let text = format!("Booting {n} virtual machine{}", if n == 1 { "" } else { "s" });
+        let mut step = progress.step(text);
+        let begun = Instant::now();
+        for guest in &self.guests {
+            guest.start_qemu()?;
+        }
+        let mut waiting: Vec<&Guest> = self.guests.iter().collect();
+        while !waiting.is_empty() {
+            let mut still = Vec::new();
+            for guest in waiting {
+                if !guest.poll_life(0)? {
+                    if begun.elapsed() > self.plan.boot_limit {
+                        return Err(guest.late(begun));
+                    }
+                    still.push(guest);
+                }
+            }
+            waiting = still;
+            step.detail(&format!("{} of {n} up", n - waiting.len()));
+        }
+        for guest in &self.guests {
+            guest.wait_for_boot(0)?;
+        }
+        step.done();
+        Ok(())
+    }
+
+    fn start_fabric(&self) -> Result<()> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("__fabric").arg("--listen").arg(self.plan.fabric_socket()).args(&self.fabric_options);
+        let log = self.plan.log_dir.join("fabric.log");
+        let mut process = Some(Process::start("the fabric", command, &log)?);
+        let tails = || format!("\n--- end of the fabric's log\n{}", tail(&log, 15));
+        wait_for_socket(&self.plan.fabric_socket(), &mut process, tails)?;
+        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        Ok(())
+    }
+
+    /// Ends the fabric at once, as a crash would.
+    pub fn kill_fabric(&self) {
+        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Starts the fabric anew; HIBs join it by themselves.
+    pub fn restart_fabric(&self) -> Result<()> {
+        self.kill_fabric();
+        self.start_fabric()
+    }
+
+    /// Memory of the fabric process.
+    pub fn fabric_memory(&self) -> Option<Memory> {
+        self.fabric.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.memory()
+    }
+
+    /// Everything the fabric has logged.
+    pub fn fabric_log(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.plan.log_dir.join("fabric.log")).unwrap_or_default()).into_owned()
+    }
+
+    /// Its nodes, by id.
+    pub fn guests(&self) -> &[Guest] {
+        &self.guests
+    }
+
+    /// Node `node`, which must be one of the cluster's.
+    pub fn node(&self, node: usize) -> &Guest {
+        &self.guests[node]
+    }
+
+    /// What QEMU and the guests are made of.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Its private directory: sockets and, unless told otherwise, logs.
+    pub fn run_dir(&self) -> &Path {
+        &self.plan.run_dir
+    }
+
+    /// Process ids of everything it runs.
+    pub fn pids(&self) -> Vec<u32> {
+        let fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(Process::pid);
+        fabric.into_iter().chain(self.guests.iter().flat_map(Guest::pids)).collect()
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong outside the guests, each with what to do next.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a cluster could not be made or used. The text names the thing, the value and the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// QEMU, kernel, driver or guest programs could not be had.
+    #[error(transparent)]
+    Images(telegraphos_images::Error),
+    /// A file operation failed.
+    #[error("{what} {}: {source}{remedy}", path.display())]
+    Io {
+        /// What was tried ("cannot write").
+        what: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+        /// Empty, or "; " and what to do.
+        remedy: &'static str,
+    },
+    /// The user asked for something that cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// A process of the cluster could not be started.
+    #[error("cannot start {what}: {source}")]
+    Spawn {
+        /// Which process.
+        what: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A process of the cluster ended although it is needed.
+    #[error("{what} ended ({status}) {during}{tail}")]
+    Ended {
+        /// Which process.
+        what: String,
+        /// How it ended.
+        status: String,
+        /// What the harness was doing.
+        during: String,
+        /// The ends of the logs.
+        tail: String,
+    },
+    /// Something did not happen in time.
+    #[error("{what} did not happen within {:.0} s; {remedy}{tail}", limit.as_secs_f64())]
+    Late {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        limit: Duration,
+        /// What to do.
+        remedy: &'static str,
+        /// The ends of the logs.
+        tail: String,
+    },
+    /// A command in a guest could not be started or followed to its end.
+    #[error("node {node}: {command}: {why}")]
+    Command {
+        /// The node.
+        node: usize,
+        /// The command.
+        command: String,
+        /// Why.
+        why: String,
+    },
+    /// A command in a guest said no.
+    #[error("node {node}: {command} failed ({status}):\n{output}")]
+    Failed {
+        /// The node.
+        node: usize,
+        /// The command.
+        command: String,
+        /// How it ended.
+        status: String,
+        /// What it printed.
+        output: String,
+    },
+    /// QEMU refused a QMP command.
+    #[error("node {node}: QMP {command}: {why}")]
+    Qmp {
+        /// The node.
+        node: usize,
+        /// The command.
+        command: String,
+        /// QEMU's answer.
+        why: String,
+    },
+    /// The user interrupted.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl From<telegraphos_images::Error> for Error {
+    fn from(e: telegraphos_images::Error) -> Error {
+        match e {
+            telegraphos_images::Error::Interrupted => Error::Interrupted,
+            e => Error::Images(e),
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
+        let path = path.as_ref().to_path_buf();
+        move |source| Error::Io { what, path, source, remedy: "" }
+    }
+
+    /// The command's exit code for this error (see `telegraphos --help`).
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Usage(_) => 2,
+            Error::Interrupted => 130,
+            Error::Failed { .. } | Error::Command { .. } => 1,
+            _ => 3,
+        }
+    }
+}

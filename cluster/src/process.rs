@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process in the harness's care: it never outlives the harness, however that ends.
+
+use crate::{Error, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A child process. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    what: String,
+    child: Child,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs a job on a thread that lives as long as this process. The kernel ties a child's parent-death signal to the
+/// *thread* that forked it: a child forked by a passing thread would be killed when that thread ends.
+fn on_lasting_thread<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    static SPAWNER: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+    let (answer, result) = channel();
+    let job: Job = Box::new(move || {
+        // The asker waits for it below.
+        let _ = answer.send(job());
+    });
+    {
+        let mut spawner = SPAWNER.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs = match spawner.take() {
+            Some(jobs) => jobs,
+            None => {
+                let (jobs, queue) = channel::<Job>();
+                std::thread::Builder::new()
+                    .name("spawner".into())
+                    .spawn(move || queue.into_iter().for_each(|j| j()))?;
+                jobs
+            }
+        };
+        jobs.send(job).map_err(|_| io::Error::other("the spawning thread has ended"))?;
+        *spawner = Some(jobs);
+    }
+    result.recv().map_err(|_| io::Error::other("the spawning thread has ended"))?
+}
+
+impl Process {
+    /// Starts `command`; what it prints is appended to `log`.
+    pub(crate) fn start(what: impl Into<String>, mut command: Command, log: &Path) -> Result<Process> {
+        let what = what.into();
+        let out = OpenOptions::new().create(true).append(true).open(log).map_err(Error::io("cannot open", log))?;
+        let err = out.try_clone().map_err(Error::io("cannot use", log))?;
+        // A process group of its own: Ctrl-C on the terminal is for the harness, which then ends its children in order.
+        command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+        let parent = rustix::process::getpid();
+        // SAFETY: between fork and exec this makes two system calls and nothing else: no allocation, no lock.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+                // The harness may have died before the line above.
+                if rustix::process::getppid() != Some(parent) {
+                    return Err(rustix::io::Errno::SRCH.into());
+                }
+                Ok(())
+            });
+        }
+        log::debug!("starting {what}: {command:?}");
+        let child =
+            on_lasting_thread(move || command.spawn()).map_err(|source| Error::Spawn { what: what.clone(), source })?;
+        Ok(Process { what, child })
+    }
+
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(&mut self) {
+        // Fails only if it has already been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Its memory at present, if it lives.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        Memory::read(&fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?)
+    }
+
+    /// Processor time it has used so far.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).ok()?;
+        // The second field is the name in parentheses, which may hold anything.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+        Some(Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Memory of a process, in KiB, as the kernel counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident private memory: heap and stack.
+    pub anonymous: u64,
+    /// Resident pages of files: program and libraries.
+    pub file: u64,
+    /// Resident shared memory. Guest RAM is here, in QEMU and in the HIB that has mapped it.
+    pub shared: u64,
+}
+
+impl Memory {
+    fn read(status: &str) -> Option<Memory> {
+        let field = |name: &str| {
+            let line = status.lines().find_map(|l| l.strip_prefix(name))?;
+            line.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse().ok()
+        };
+        Some(Memory { anonymous: field("RssAnon")?, file: field("RssFile")?, shared: field("RssShmem")? })
+    }
+
+    /// Resident memory beyond guest RAM.
+    pub fn own(&self) -> u64 {
+        self.anonymous + self.file
+    }
+}
+
+/// The last lines of a log.
+pub(crate) fn tail(path: &Path, lines: usize) -> String {
+    const MOST: u64 = 64 * 1024;
+    let read = || -> io::Result<String> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
+        let mut bytes = Vec::new();
+        file.take(MOST).read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).replace('\r', ""))
+    };
+    let text = read().unwrap_or_default();
+    let all: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Whether somebody listens on that Unix socket, asked of the kernel: a trial connection would count as the one
+/// client a HIB serves.
+pub(crate) fn listens(path: &Path) -> bool {
+    /// `__SO_ACCEPTCON` in the flags column.
+    const LISTENING: &str = "00010000";
+    let Some(path) = path.to_str() else { return false };
+    fs::read_to_string("/proc/net/unix").unwrap_or_default().lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(3) == Some(&LISTENING) && fields.get(7) == Some(&path)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn sleeper(dir: &Path) -> Process {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        Process::start("sleep", command, &dir.join("log")).unwrap()
+    }
+
+    #[test]
+    fn a_child_outlives_the_thread_that_started_it_but_not_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().to_path_buf();
+        let mut child = std::thread::spawn(move || sleeper(&at)).join().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(child.ended(), None);
+        let proc = PathBuf::from(format!("/proc/{}", child.pid()));
+        assert!(proc.exists() && child.memory().is_some() && child.cpu_time().is_some());
+        drop(child);
+        assert!(!proc.exists());
+    }
+
+    #[test]
+    fn memory_is_read_from_the_kernels_words() {
+        let text = "VmRSS:\t  300 kB\nRssAnon:\t     100 kB\nRssFile:\t      50 kB\nRssShmem:\t     150 kB\n";
+        let memory = Memory::read(text).unwrap();
+        assert_eq!(memory, Memory { anonymous: 100, file: 50, shared: 150 });
+        assert_eq!(memory.own(), 150);
+        assert_eq!(Memory::read("Name: zombie"), None);
+    }
+
+    #[test]
+    fn a_socket_listens_only_while_it_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        assert!(!listens(&path));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(listens(&path));
+        drop(listener);
+        assert!(path.exists() && !listens(&path));
+    }
+
+    #[test]
+    fn tail_is_the_last_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, "a\r\n\nb\nc\n").unwrap();
+        assert_eq!(tail(&path, 2), "b\nc");
+        assert_eq!(tail(&dir.path().join("none"), 2), "");
+    }
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The private directory of one cluster (sockets, logs), and the lock that lets one cluster at a time use the machine.
+
+use crate::progress::Progress;
+use crate::{Error, Result, interrupt};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Its lock tells that the directory's owner lives.
+const OWNER: &str = "owner";
+/// A Unix socket's path has at most 107 bytes; this much of it is for the names inside.
+const LONGEST: usize = 107 - 24;
+
+/// A directory only its owner may enter, removed when dropped. What a killed harness left is removed by the next.
+#[derive(Debug)]
+pub(crate) struct RunDir {
+    dir: TempDir,
+    _owner: File,
+}
+
+impl RunDir {
+    /// Makes one in `parent`, or in `$XDG_RUNTIME_DIR`, or in the directory for temporary files.
+    pub(crate) fn create(parent: Option<&Path>) -> Result<RunDir> {
+        let parent = match parent {
+            Some(parent) => parent.to_path_buf(),
+            None => default_parent(),
+        };
+        let prefix = format!("telegraphos-{}-", rustix::process::getuid().as_raw());
+        sweep(&parent, &prefix);
+        let remedy = "; name a writable directory with --run-dir or $XDG_RUNTIME_DIR";
+        let io = |what| {
+            let path = parent.clone();
+            move |source| Error::Io { what, path, source, remedy }
+        };
+        let dir = tempfile::Builder::new()
+            .prefix(&prefix)
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir_in(&parent)
+            .map_err(io("cannot make the directory for sockets and logs in"))?;
+        let length = dir.path().as_os_str().len();
+        if length > LONGEST {
+            return Err(Error::Usage(format!(
+                "the run directory {} is {length} bytes long, and names of sockets leave it at most {LONGEST}; choose a \
+                 shorter one with --run-dir",
+                dir.path().display()
+            )));
+        }
+        // Locked before it has the name that others look for.
+        let early = dir.path().join("owner.new");
+        let owner = File::create_new(&early).map_err(io("cannot write into"))?;
+        rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| io("cannot lock a file in")(e.into()))?;
+        fs::rename(&early, dir.path().join(OWNER)).map_err(io("cannot write into"))?;
+        Ok(RunDir { dir, _owner: owner })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+fn default_parent() -> PathBuf {
+    let ours =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw());
+    std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute())
+        .filter(ours)
+        .unwrap_or_else(std::env::temp_dir)
+}
+
+/// Removes directories of ours whose owner is gone.
+fn sweep(parent: &Path, prefix: &str) {
+    let uid = rustix::process::getuid().as_raw();
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|n| n.starts_with(prefix))
+            && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
+        if !ours {
+            continue;
+        }
+        let Ok(owner) = File::open(entry.path().join(OWNER)) else { continue };
+        if rustix::fs::flock(&owner, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            log::info!("removing {}, left by a harness that was killed", entry.path().display());
+            // If it fails, the next one tries again.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The right to run virtual machines on this computer. Guests under emulation take whole processors, so two clusters at
+/// once would only make each other late.
+#[derive(Debug)]
+pub(crate) struct MachineLock(#[allow(dead_code, reason = "held for its Drop")] File);
+
+impl MachineLock {
+    /// Waits for the right; clusters of one process share it.
+    pub(crate) fn acquire(progress: Progress) -> Result<Arc<MachineLock>> {
+        static HELD: Mutex<Weak<MachineLock>> = Mutex::new(Weak::new());
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = held.upgrade() {
+            return Ok(lock);
+        }
+        let path = std::env::temp_dir().join("telegraphos.lock");
+        let file = open_lock(&path).map_err(|source| Error::Io {
+            what: "cannot open the machine's lock",
+            path: path.clone(),
+            source,
+            remedy: "; remove it if it is not a file of this project",
+        })?;
+        let mut step = None;
+        loop {
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Error::io("cannot lock", &path)(e.into())),
+            }
+            step.get_or_insert_with(|| {
+                progress.step(format!("Waiting for another cluster on this machine to end ({})", path.display()))
+            });
+            interrupt::sleep(Duration::from_millis(100))?;
+        }
+        if let Some(step) = step {
+            step.done();
+        }
+        let lock = Arc::new(MachineLock(file));
+        *held = Arc::downgrade(&lock);
+        Ok(lock)
+    }
+}
+
+/// Opens the lock, whoever made it. Reading suffices for a lock; the kernel refuses `O_CREAT` on another user's file in a
+/// shared directory, so making it is a step of its own.
+fn open_lock(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    loop {
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(fd) => return Ok(fd.into()),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(e) => return Err(e.into()),
+        }
+        match rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(0o644)) {
+            Ok(fd) => return Ok(fd.into()),
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_is_private_and_goes_away() {
+        let parent = tempfile::tempdir().unwrap();
+        let run = RunDir::create(Some(parent.path())).unwrap();
+        let path = run.path().to_path_buf();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        // A second harness leaves a living one's directory alone.
+        drop(RunDir::create(Some(parent.path())).unwrap());
+        assert!(path.exists());
+        drop(run);
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_killed_harness_left_is_removed_by_the_next() {
+        let parent = tempfile::tempdir().unwrap();
+        let left = parent.path().join(format!("telegraphos-{}-left", rustix::process::getuid().as_raw()));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(OWNER), "").unwrap();
+        let other = parent.path().join("telegraphos-x");
+        fs::create_dir(&other).unwrap();
+        let _run = RunDir::create(Some(parent.path())).unwrap();
+        assert!(!left.exists() && other.exists());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_named_with_the_remedy() {
+        let text = RunDir::create(Some(Path::new("/proc"))).unwrap_err().to_string();
+        assert!(text.contains("/proc") && text.contains("--run-dir"), "{text}");
+        let parent = tempfile::tempdir().unwrap();
+        let long = parent.path().join("x".repeat(90));
+        fs::create_dir(&long).unwrap();
+        let text = RunDir::create(Some(&long)).unwrap_err().to_string();
+        assert!(text.contains("at most 83"), "{text}");
+    }
+
+    #[test]
+    fn the_lock_is_opened_whether_or_not_it_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = open_lock(&path).unwrap();
+        let second = open_lock(&path).unwrap();
+        rustix::fs::flock(&first, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(rustix::fs::flock(&second, FlockOperation::NonBlockingLockExclusive).is_err());
+        std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
+        assert!(open_lock(&dir.path().join("link")).is_err());
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can be chosen about a cluster: on the command line and, with the same names, in one TOML file.
+
+use crate::{Error, Result};
+use serde::{Deserialize, Deserializer};
+use std::fs;
+use std::path::{Path, PathBuf};
+use telegraphos_images::{KernelSeries, KvmState, kvm_usable};
+
+/// The most nodes one computer is asked to emulate.
+pub const MAX_NODES: usize = 64;
+
+/// What runs guest code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accelerator {
+    /// KVM if it can run a guest here, else TCG.
+    #[default]
+    Auto,
+    /// QEMU's emulation.
+    Tcg,
+    /// The processor's virtualisation.
+    Kvm,
+}
+
+/// Choices; what is not chosen has the default named here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[command(next_help_heading = "Cluster options (the same names in the file of --config)")]
+pub struct Settings {
+    /// Number of virtual machines, 1 to 64 [default: 2]
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<usize>,
+    /// Guest kernel: 6.1, 6.12 or newest [default: 6.12]
+    #[arg(long, value_name = "SERIES")]
+    #[serde(default, deserialize_with = "series")]
+    pub kernel: Option<KernelSeries>,
+    /// Memory of each virtual machine in MiB [default: 256]
+    #[arg(long, value_name = "MIB")]
+    pub memory_mib: Option<u32>,
+    /// Processors of each virtual machine [default: 1]
+    #[arg(long, value_name = "N")]
+    pub smp: Option<u32>,
+    /// What runs guest code [default: auto]
+    #[arg(long, value_enum)]
+    pub accelerator: Option<Accelerator>,
+    /// Seconds until a guest must be up [default: 180]
+    #[arg(long, value_name = "SECONDS")]
+    pub boot_limit: Option<u64>,
+    /// Where the private directory for sockets is made [default: $XDG_RUNTIME_DIR, else /tmp]
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<PathBuf>,
+    /// Keeps the logs of all processes and consoles in this directory
+    #[arg(long, value_name = "DIR")]
+    pub log_dir: Option<PathBuf>,
+    /// Cache of QEMU, kernels and guest images [default: ~/.cache/telegraphos]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// An option of telegraphos-hib for every HIB, as NAME=VALUE (in the file: a table [hib])
+    #[arg(long = "hib", value_name = "NAME=VALUE", value_parser = pair)]
+    #[serde(default, deserialize_with = "table")]
+    pub hib: Vec<(String, String)>,
+    /// An option of telegraphos-fabric, as NAME=VALUE (in the file: a table [fabric])
+    #[arg(long = "fabric", value_name = "NAME=VALUE", value_parser = pair)]
+    #[serde(default, deserialize_with = "table")]
+    pub fabric: Vec<(String, String)>,
+}
+
+fn series<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<KernelSeries>, D::Error> {
+    let text = String::deserialize(from)?;
+    text.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+fn table<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<(String, String)>, D::Error> {
+    let table = toml::Table::deserialize(from)?;
+    let text = |value: toml::Value| match value {
+        toml::Value::String(text) => text,
+        other => other.to_string(),
+    };
+    Ok(table.into_iter().map(|(name, value)| (name, text(value))).collect())
+}
+
+fn pair(text: &str) -> std::result::Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("{text:?} is not NAME=VALUE, such as load-limit-ms=500")),
+    }
+}
+
+impl Settings {
+    /// Reads a TOML file; an unknown key is refused.
+    pub fn read(path: &Path) -> Result<Settings> {
+        let text = fs::read_to_string(path).map_err(Error::io("cannot read the configuration", path))?;
+        toml::from_str(&text).map_err(|e| Error::Usage(format!("{}: {}", path.display(), e.to_string().trim_end())))
+    }
+
+    /// These choices, and those of `base` where nothing is chosen. Options of HIB and fabric add up; the last one counts.
+    pub fn over(self, base: Settings) -> Settings {
+        let add = |mut first: Vec<(String, String)>, then: Vec<(String, String)>| {
+            first.retain(|(name, _)| !then.iter().any(|(other, _)| other == name));
+            first.extend(then);
+            first
+        };
+        Settings {
+            nodes: self.nodes.or(base.nodes),
+            kernel: self.kernel.or(base.kernel),
+            memory_mib: self.memory_mib.or(base.memory_mib),
+            smp: self.smp.or(base.smp),
+            accelerator: self.accelerator.or(base.accelerator),
+            boot_limit: self.boot_limit.or(base.boot_limit),
+            run_dir: self.run_dir.or(base.run_dir),
+            log_dir: self.log_dir.or(base.log_dir),
+            cache: self.cache.or(base.cache),
+            hib: add(base.hib, self.hib),
+            fabric: add(base.fabric, self.fabric),
+        }
+    }
+
+    /// Refuses what cannot be.
+    pub fn check(&self) -> Result<()> {
+        let range = |name: &str, value: Option<u64>, least: u64, most: u64, unit: &str| match value {
+            Some(v) if v < least || v > most => {
+                Err(Error::Usage(format!("{name} is {v}{unit}: expected {least} to {most}{unit}")))
+            }
+            _ => Ok(()),
+        };
+        range("nodes", self.nodes.map(|v| v as u64), 1, MAX_NODES as u64, "")?;
+        range("memory-mib", self.memory_mib.map(u64::from), 128, 65_536, " MiB")?;
+        range("smp", self.smp.map(u64::from), 1, 64, "")?;
+        range("boot-limit", self.boot_limit, 5, 3600, " s")?;
+        Ok(())
+    }
+
+    /// Whether KVM is to be used, and what the user should know about it.
+    pub(crate) fn use_kvm(&self) -> Result<(bool, Option<String>)> {
+        choose_accelerator(self.accelerator.unwrap_or_default(), &kvm_usable())
+    }
+}
+
+fn choose_accelerator(wanted: Accelerator, kvm: &KvmState) -> Result<(bool, Option<String>)> {
+    match (wanted, kvm) {
+        (Accelerator::Tcg, _) | (Accelerator::Auto, KvmState::Absent) => Ok((false, None)),
+        (_, KvmState::Usable) => Ok((true, None)),
+        (Accelerator::Auto, KvmState::PresentButUnusable { reason }) => {
+            Ok((false, Some(format!("KVM is present but unusable: {reason}; guests run under TCG"))))
+        }
+        (Accelerator::Kvm, KvmState::PresentButUnusable { reason }) => {
+            Err(Error::Usage(format!("KVM is present but unusable: {reason}; choose --accelerator tcg")))
+        }
+        (Accelerator::Kvm, KvmState::Absent) => {
+            Err(Error::Usage("KVM is absent: there is no /dev/kvm; choose --accelerator tcg".into()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Settings> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cluster.toml");
+        fs::write(&path, text).unwrap();
+        Settings::read(&path)
+    }
+
+    #[test]
+    fn the_file_knows_the_names_of_the_command_line() {
+        use clap::{Args, Command};
+        let command = Settings::augment_args(Command::new("x"));
+        let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
+        let text = "nodes = 3\nkernel = \"6.1\"\nmemory-mib = 512\nsmp = 2\naccelerator = \"tcg\"\nboot-limit = 60\n\
+                    run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n";
+        let settings = read(text).unwrap();
+        for name in &names {
+            assert!(
+                text.contains(&format!("{name} = ")) || text.contains(&format!("[{name}]")),
+                "{name} is not in the file"
+            );
+        }
+        assert_eq!((settings.nodes, settings.kernel), (Some(3), Some(KernelSeries::V6_1)));
+        assert_eq!(settings.hib, [("load-limit-ms".to_owned(), "500".to_owned())]);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_what_was_expected() {
+        let text = read("nodes = 2\nmemory = 5\n").unwrap_err().to_string();
+        for part in ["cluster.toml", "memory", "memory-mib", "line 2"] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+        let text = read("kernel = \"5.10\"").unwrap_err().to_string();
+        assert!(text.contains("5.10") && text.contains("6.12"), "{text}");
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let file = Settings {
+            nodes: Some(2),
+            smp: Some(2),
+            hib: vec![("a".into(), "1".into()), ("b".into(), "1".into())],
+            ..Settings::default()
+        };
+        let line = Settings { nodes: Some(4), hib: vec![("a".into(), "2".into())], ..Settings::default() };
+        let both = line.over(file);
+        assert_eq!((both.nodes, both.smp), (Some(4), Some(2)));
+        assert_eq!(both.hib, [("b".into(), "1".into()), ("a".into(), "2".into())] as [(String, String); 2]);
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let text = Settings { nodes: Some(65), ..Settings::default() }.check().unwrap_err().to_string();
+        assert_eq!(text, "nodes is 65: expected 1 to 64");
+        assert!(Settings { memory_mib: Some(1), ..Settings::default() }.check().is_err());
+        assert!(Settings::default().check().is_ok());
+    }
+
+    #[test]
+    fn kvm_that_cannot_run_guests_is_said_and_not_used() {
+        let broken = KvmState::PresentButUnusable { reason: "no vmx".into() };
+        let (used, note) = choose_accelerator(Accelerator::Auto, &broken).unwrap();
+        assert!(!used && note.unwrap().contains("KVM is present but unusable: no vmx; guests run under TCG"));
+        let text = choose_accelerator(Accelerator::Kvm, &broken).unwrap_err().to_string();
+        assert!(text.contains("no vmx") && text.contains("--accelerator tcg"), "{text}");
+        assert!(choose_accelerator(Accelerator::Kvm, &KvmState::Absent).is_err());
+        assert_eq!(choose_accelerator(Accelerator::Auto, &KvmState::Absent).unwrap(), (false, None));
+        assert!(choose_accelerator(Accelerator::Auto, &KvmState::Usable).unwrap().0);
+        assert!(!choose_accelerator(Accelerator::Tcg, &KvmState::Usable).unwrap().0);
+    }
+}
