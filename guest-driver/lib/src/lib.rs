@@ -1,1 +1,84 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Load from and store into the memory of other virtual machines, with single instructions.
+//!
+//! ```no_run
+//! use telegraphos::Node;
+//!
+//! # fn main() -> telegraphos::Result<()> {
+//! let node = Node::open()?;
+//! // Memory of ours that others may reach, 64 KiB under the name "ring" ...
+//! let ring = node.export("ring", 64 << 10).mode(0o606).create()?;
+//! // ... and memory of node 3 that we may reach.
+//! let remote = node.import(3, "ring").open()?;
+//!
+//! remote.put64(8, 42)?; // one store instruction; returns before node 3 has it
+//! remote.quiet()?; // now node 3 has it
+//! assert_eq!(remote.get64(8)?, 42); // one load instruction; waits for node 3
+//! let arrived: u64 = ring.load(8)?; // what others stored into our memory: an ordinary load
+//! # Ok(()) }
+//! ```
+//!
+//! | Module | What is in it |
+//! |---|---|
+//! | `node` | [`Node`]: the board of this machine |
+//! | `segment` | [`Segment`]: memory of ours, exported under a name |
+//! | `remote` | [`Remote`]: memory of another node, imported |
+//! | `access` | [`Word`]: what one instruction moves |
+//! | `quiet` | when stores have arrived |
+//! | `error` | [`Error`]: everything that can go wrong, with what to do about it |
+//! | [`ffi`] | the same for C, see `include/telegraphos.h` |
+//!
+//! # Order
+//!
+//! Of one process's accesses, those to one node are performed there in the order of the program (SPEC I8): a flag
+//! stored after its data is seen after its data, and a [`Remote::get`] returns what an earlier [`Remote::put`] stored.
+//! Between different nodes, and towards a third one that was told by other means, only `quiet` orders (SPEC E19).
+//!
+//! Window pages are mapped uncached. On x86 stores to them leave the processor in program order, after all earlier
+//! ordinary stores; loads from them are not executed ahead of time. A reader of its own [`Segment`] uses
+//! [`Segment::load`] (acquire), and then sees what was stored before the word it found. On aarch64 the window is Device
+//! memory: ordered among itself, but not with ordinary memory; [`fence`] between an ordinary store and a `put` that
+//! announces it makes it so, and is free of charge on x86.
+//!
+//! # Atomicity
+//!
+//! A word of 1, 2, 4 or 8 bytes, naturally aligned, moves at once: nobody sees a part of it. Everything longer is a
+//! sequence of words. A misaligned store would arrive in pieces; the safe functions refuse it.
+//!
+//! # SIGBUS
+//!
+//! When an exporter withdraws its memory or dies, its node is reset or leaves, or the board is unplugged, the window is
+//! gone, and touching it raises SIGBUS, exactly as touching a truncated file does. The library installs no signal
+//! handler, since that is the program's to decide. [`Remote::state`] and [`Node::wait_error`] tell of it beforehand,
+//! but the other side may always be faster: a program that must survive the death of its peers handles SIGBUS, or keeps
+//! its remote accesses in a process of their own.
+//!
+//! # Threads and processes
+//!
+//! Everything is `Send` and `Sync`. After `fork` the child has no windows (they are not copied) and its open files are
+//! its parent's: open the node again in the child.
+
+mod access;
+mod error;
+pub mod ffi;
+mod node;
+mod quiet;
+mod remote;
+mod segment;
+mod sys;
+
+pub use access::{Word, fence};
+pub use error::{Error, Result, errno_of};
+pub use node::{Info, Node};
+pub use remote::{ImportBuilder, Remote, State};
+pub use segment::{ExportBuilder, Segment};
+pub use telegraphos_wire::{NodeId, Rights, Status};
+
+/// Loads and stores.
+pub const READ_WRITE: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+
+/// Bytes of a segment's name, at most.
+pub const NAME_MAX: usize = telegraphos_wire::admin::NAME_MAX;
+
+/// A secret that an importer must present, 16 bytes; zeros mean none.
+pub type Secret = [u8; 16];

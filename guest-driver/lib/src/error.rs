@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Everything that can go wrong: the thing, the value, what was expected, what to do.
+
+use rustix::io::Errno;
+use std::path::PathBuf;
+use std::time::Duration;
+use telegraphos_wire::{NodeId, Status};
+
+/// Result of this crate's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a function of this crate failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no board, or no driver.
+    #[error(
+        "there is no /dev/telegraphos0: attach a HIB to this machine (lspci -d 7e1e: shows it) and load telegraphos.ko"
+    )]
+    NoDevice,
+    /// The device exists but does not open.
+    #[error("{path} does not open: {errno}{}", open_remedy(*.errno))]
+    Open {
+        /// The device.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
+    /// The driver speaks another version of the interface.
+    #[error("{path} speaks version {found} of the interface, this library {expected}: build both from one source")]
+    Abi {
+        /// The device.
+        path: PathBuf,
+        /// The driver's version.
+        found: u32,
+        /// Ours.
+        expected: u32,
+    },
+    /// An argument that can never be right.
+    #[error("{what} is {value}: expected {expected}")]
+    Argument {
+        /// Which.
+        what: &'static str,
+        /// What was given.
+        value: String,
+        /// What is possible.
+        expected: String,
+    },
+    /// The driver did not export a segment.
+    #[error("segment {name:?} of {size} bytes is not exported: {}", export_reason(*.errno))]
+    Export {
+        /// Its name.
+        name: String,
+        /// Its size in bytes.
+        size: u64,
+        /// The driver's answer.
+        errno: Errno,
+    },
+    /// A segment of another node was not imported.
+    #[error("{}", import_reason(.name, *.node, *.status, *.errno))]
+    Import {
+        /// Its name.
+        name: String,
+        /// The node.
+        node: u32,
+        /// Why, if it is one of the board's reasons.
+        status: Option<Status>,
+        /// The driver's answer.
+        errno: Errno,
+    },
+    /// An access does not lie within the object.
+    #[error("{length} bytes at offset {offset:#x} of {what}: it has {size} bytes")]
+    Bounds {
+        /// The object.
+        what: String,
+        /// First byte.
+        offset: u64,
+        /// Number of bytes.
+        length: u64,
+        /// Bytes of the object.
+        size: u64,
+    },
+    /// An access is not naturally aligned; it would arrive in pieces.
+    #[error("offset {offset:#x} of {what} is no multiple of {width}: a word of {width} bytes would move in pieces")]
+    Misaligned {
+        /// The object.
+        what: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes of the word.
+        width: usize,
+    },
+    /// The import, or the segment, does not carry the right.
+    #[error("{what} is open without the right to {right}: {remedy}")]
+    Right {
+        /// The object.
+        what: String,
+        /// "load" or "store".
+        right: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// Stores were lost, or the import is gone.
+    #[error("{what}: {}{}", status_text(*.status), status_remedy(*.status))]
+    Failed {
+        /// The object.
+        what: String,
+        /// Why.
+        status: Status,
+    },
+    /// Stores are still on their way.
+    #[error("stores to {what} are still on their way after {waited:?}: call again to go on waiting")]
+    Pending {
+        /// The object.
+        what: String,
+        /// How long it was waited.
+        waited: Duration,
+    },
+    /// The board was unplugged or is broken.
+    #[error("{path} is gone: the board was unplugged or does not answer; when it is back, open it anew")]
+    Gone {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The operating system refused something else.
+    #[error("{what}: {errno}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// Its answer.
+        errno: Errno,
+    },
+}
+
+impl Error {
+    /// The board's reason, if there is one.
+    pub fn status(&self) -> Option<Status> {
+        match self {
+            Error::Import { status, .. } => *status,
+            Error::Failed { status, .. } => Some(*status),
+            Error::Export { errno, .. } => status_of(*errno),
+            _ => None,
+        }
+    }
+
+    /// The errno that says most of it, for C and for scripts.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Error::NoDevice => Errno::NODEV,
+            Error::Open { errno, .. }
+            | Error::Export { errno, .. }
+            | Error::Import { errno, .. }
+            | Error::Os { errno, .. } => *errno,
+            Error::Abi { .. } => Errno::PROTO,
+            Error::Argument { .. } | Error::Bounds { .. } | Error::Misaligned { .. } => Errno::INVAL,
+            Error::Right { .. } => Errno::ACCESS,
+            Error::Failed { status, .. } => return errno_of(*status),
+            Error::Pending { .. } => Errno::AGAIN,
+            Error::Gone { .. } => Errno::NODEV,
+        }
+        .raw_os_error()
+    }
+}
+
+/// Each status with an errno of its own, as the driver maps them; of two with the same, the first is the answer to a
+/// lookup.
+const ERRNOS: &[(Status, Errno)] = &[
+    (Status::Denied, Errno::ACCESS),
+    (Status::Rights, Errno::ACCESS),
+    (Status::NotGranted, Errno::ACCESS),
+    (Status::Unmapped, Errno::NXIO),
+    (Status::Stale, Errno::STALE),
+    (Status::NodeDown, Errno::HOSTUNREACH),
+    (Status::LinkDown, Errno::NETDOWN),
+    (Status::Timeout, Errno::TIMEDOUT),
+    (Status::BadNode, Errno::INVAL),
+    (Status::Invalid, Errno::INVAL),
+    (Status::PrivateMemory, Errno::OPNOTSUPP),
+    (Status::MemoryFault, Errno::FAULT),
+    (Status::NoSegment, Errno::NOENT),
+    (Status::Busy, Errno::BUSY),
+    (Status::NoSpace, Errno::NOSPC),
+    (Status::NameTaken, Errno::EXIST),
+];
+
+/// The errno of a status, 0 for [`Status::Ok`]; what has no better one is EREMOTEIO.
+pub fn errno_of(status: Status) -> i32 {
+    if status.is_ok() {
+        return 0;
+    }
+    ERRNOS.iter().find(|(s, _)| *s == status).map_or(Errno::REMOTEIO, |(_, errno)| *errno).raw_os_error()
+}
+
+/// The board's reason behind an errno of the driver.
+pub(crate) fn status_of(errno: Errno) -> Option<Status> {
+    ERRNOS.iter().find(|(_, e)| *e == errno).map(|(status, _)| *status)
+}
+
+fn open_remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => {
+            "; only root and its group may open it: add the user to that group (ls -l shows it)"
+        }
+        Errno::NOENT => "; is a HIB attached and telegraphos.ko loaded?",
+        Errno::NODEV | Errno::NXIO => "; the board is gone or does not answer: look into the kernel log",
+        Errno::NOSPC | Errno::BUSY => "; all contexts of the board are in use: close other programs that use it",
+        _ => "",
+    }
+}
+
+fn export_reason(errno: Errno) -> String {
+    match errno {
+        Errno::EXIST => "this node already exports that name; choose another, or withdraw the old one".into(),
+        Errno::NOMEM => {
+            "there is not enough memory, or it exceeds the limit on locked memory (ulimit -l): ask for less, or raise it"
+                .into()
+        }
+        Errno::NOSPC => "the board's export table is full: withdraw something first".into(),
+        Errno::INVAL => {
+            "the size must be 1 byte to the window size per node, the name 1 to 63 bytes, the rights known ones".into()
+        }
+        Errno::OPNOTSUPP => Status::PrivateMemory.describe().into(),
+        Errno::NODEV => "the board is gone; when it is back, open it anew".into(),
+        other => other.to_string(),
+    }
+}
+
+fn import_reason(name: &str, node: u32, status: Option<Status>, errno: Errno) -> String {
+    let object = format!("segment {name:?} of node {node}");
+    match status {
+        Some(Status::NoSegment) => format!("{object} does not exist: is the exporter running?"),
+        Some(Status::Denied | Status::Rights | Status::NotGranted) => format!(
+            "{object} does not admit this process: the exporter's rights, list of nodes or secret say no; ask for fewer \
+             rights, or ask the exporter"
+        ),
+        Some(Status::NodeDown) => {
+            format!("{object} cannot be reached: node {node} is not in the cluster at present; start it")
+        }
+        Some(Status::LinkDown) => {
+            format!("{object} cannot be reached: this node's link to the fabric is down; is the fabric running?")
+        }
+        Some(Status::Timeout) => format!("{object}: node {node} did not answer in time; try again"),
+        Some(Status::BadNode | Status::Invalid) => {
+            format!("{object} cannot be imported: node id, name or rights are outside what this board knows")
+        }
+        Some(Status::NoSpace) => {
+            format!("{object} cannot be imported: the board's table of imports or the window is full; close some first")
+        }
+        Some(other) => format!("{object} cannot be imported: {}{}", status_text(other), status_remedy(other)),
+        None if errno == Errno::NODEV => {
+            format!("{object} cannot be imported: the board is gone; when it is back, open it anew")
+        }
+        None => format!("{object} cannot be imported: {errno}"),
+    }
+}
+
+fn status_text(status: Status) -> String {
+    let text = status.describe().trim_end_matches('.');
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_lowercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}
+
+fn status_remedy(status: Status) -> &'static str {
+    match status {
+        Status::Stale | Status::NodeDown | Status::NotGranted | Status::Reset => "; import it again",
+        Status::LinkDown => "; is the fabric running? Then import it again",
+        Status::Cut | Status::Timeout => "; acknowledge to go on, knowing that stores were lost",
+        Status::Rights => "; import it with that right",
+        Status::Bounds => "; stay within its size",
+        _ => "",
+    }
+}
+
+/// The name as the driver takes it.
+pub(crate) fn name_bytes(name: &str) -> Result<[u8; 64]> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() || bytes.len() > crate::NAME_MAX || bytes.contains(&0) {
+        return Err(Error::Argument {
+            what: "the name of a segment",
+            value: format!("{name:?}"),
+            expected: format!("1 to {} bytes, none of them zero", crate::NAME_MAX),
+        });
+    }
+    let mut out = [0; 64];
+    out[..bytes.len()].copy_from_slice(bytes);
+    Ok(out)
+}
+
+pub(crate) fn segment_of(name: &str, node: NodeId) -> String {
+    format!("segment {name:?} of node {node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_has_an_errno_and_a_text() {
+        assert_eq!(errno_of(Status::Ok), 0);
+        for (name, value, _) in &Status::ALL[1..] {
+            let status = Status::from_u16(*value as u16);
+            assert!(errno_of(status) > 0, "{name}");
+            let text = Error::Failed { what: "segment \"x\" of node 1".into(), status }.to_string();
+            assert!(text.starts_with("segment \"x\" of node 1: ") && text.len() > 30, "{text}");
+        }
+    }
+
+    #[test]
+    fn errnos_of_the_driver_are_understood() {
+        for (errno, status) in [
+            (Errno::NOENT, Status::NoSegment),
+            (Errno::ACCESS, Status::Denied),
+            (Errno::HOSTUNREACH, Status::NodeDown),
+            (Errno::NETDOWN, Status::LinkDown),
+            (Errno::EXIST, Status::NameTaken),
+        ] {
+            assert_eq!(status_of(errno), Some(status));
+            assert_eq!(errno_of(status), errno.raw_os_error());
+        }
+        assert_eq!(status_of(Errno::NODEV), None);
+    }
+
+    #[test]
+    fn messages_name_thing_value_and_remedy() {
+        let import = |status| Error::Import { name: "x".into(), node: 3, status: Some(status), errno: Errno::NOENT };
+        assert_eq!(
+            import(Status::NoSegment).to_string(),
+            "segment \"x\" of node 3 does not exist: is the exporter running?"
+        );
+        assert!(import(Status::NodeDown).to_string().contains("node 3 is not in the cluster"));
+        assert!(import(Status::Denied).to_string().contains("does not admit"));
+        let open = Error::Open { path: "/dev/telegraphos0".into(), errno: Errno::ACCESS }.to_string();
+        assert!(open.contains("/dev/telegraphos0") && open.contains("group"), "{open}");
+        let bounds = Error::Bounds { what: "segment \"x\"".into(), offset: 64, length: 8, size: 64 };
+        assert_eq!(bounds.to_string(), "8 bytes at offset 0x40 of segment \"x\": it has 64 bytes");
+        assert_eq!(bounds.errno(), Errno::INVAL.raw_os_error());
+    }
+
+    #[test]
+    fn names_are_checked() {
+        assert!(name_bytes("").is_err());
+        assert!(name_bytes("a\0b").is_err());
+        assert!(name_bytes(&"x".repeat(64)).is_err());
+        let longest = name_bytes(&"x".repeat(63)).unwrap();
+        assert_eq!(longest[62..], [b'x', 0]);
+        assert_eq!(name_bytes("ab").unwrap()[..3], *b"ab\0");
+    }
+}

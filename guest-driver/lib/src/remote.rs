@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory of another node, mapped into this process.
+
+use crate::access::Word;
+use crate::error::{Error, Result, name_bytes, segment_of, status_of};
+use crate::node::{Inner, Node};
+use crate::quiet::Scope;
+use crate::segment::check;
+use crate::sys::{self, Mapping};
+use crate::{READ_WRITE, Secret};
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::Duration;
+use telegraphos_wire::{NodeId, Rights, Status, uapi};
+
+/// How to import a segment; made by [`Node::import`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is imported before open()"]
+pub struct ImportBuilder {
+    inner: Arc<Inner>,
+    node: NodeId,
+    name: String,
+    rights: Rights,
+    secret: Secret,
+}
+
+impl ImportBuilder {
+    pub(crate) fn new(node: &Node, id: NodeId, name: &str) -> ImportBuilder {
+        ImportBuilder { inner: node.inner.clone(), node: id, name: name.into(), rights: READ_WRITE, secret: [0; 16] }
+    }
+
+    /// The rights wanted, all of which must be granted; loads and stores unless told otherwise.
+    pub fn rights(mut self, rights: Rights) -> Self {
+        self.rights = rights;
+        self
+    }
+
+    /// Asks for loads only; a store then is SIGSEGV.
+    pub fn read_only(self) -> Self {
+        self.rights(Rights::READ)
+    }
+
+    /// The segment's secret.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = secret;
+        self
+    }
+
+    /// Asks the other node's board, and maps the segment. The exporting process need not be awake.
+    pub fn open(self) -> Result<Remote> {
+        let mut request = uapi::Import {
+            name: name_bytes(&self.name)?,
+            secret: self.secret,
+            node: u32::from(self.node),
+            rights: self.rights.0,
+            ..uapi::Import::default()
+        };
+        sys::import(self.inner.fd(), &mut request).map_err(|errno| {
+            let status = match errno {
+                Errno::REMOTEIO => Some(Status::from_u16(request.status as u16)),
+                errno => status_of(errno),
+            };
+            Error::Import { name: self.name.clone(), node: u32::from(self.node), status, errno }
+        })?;
+        // From here on it is closed if anything fails.
+        let mut remote = Remote {
+            inner: self.inner,
+            node: self.node,
+            name: self.name,
+            handle: request.handle,
+            size: request.size,
+            rights: self.rights,
+            mapping: None,
+        };
+        let map = |what: String, errno| Error::Os { what: format!("mapping {what}"), errno };
+        let size = usize::try_from(request.size).map_err(|_| map(remote.what(), Errno::OVERFLOW))?;
+        let mapping = Mapping::new(remote.inner.fd(), request.offset, size, remote.rights)
+            .map_err(|errno| map(remote.what(), errno))?;
+        remote.mapping = Some(mapping);
+        Ok(remote)
+    }
+}
+
+/// What has become of an import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Stores outrun the network: the next one waits in a page fault until there is room.
+    pub congested: bool,
+    /// A store was lost, and later ones are dropped until [`Remote::acknowledge`].
+    pub cut: bool,
+    /// Gone for good: touching it is SIGBUS. Import it again.
+    pub dead: bool,
+    /// The first error since it was last acknowledged.
+    pub error: Option<Status>,
+}
+
+/// A segment of another node, imported; closed on drop, which waits for its outstanding stores.
+///
+/// [`put`](Remote::put) is one store instruction and returns before the other node has the value, usually much before.
+/// [`get`](Remote::get) is one load instruction and waits for the value, behind all earlier puts to that node. A load
+/// that cannot be served returns all ones in bounded time, with the error latched: see [`state`](Remote::state).
+/// Touching an import that is dead raises SIGBUS, see the crate's documentation.
+#[derive(Debug)]
+pub struct Remote {
+    inner: Arc<Inner>,
+    node: NodeId,
+    name: String,
+    handle: u32,
+    size: u64,
+    rights: Rights,
+    /// `None` only while it is made and while it is dropped.
+    mapping: Option<Mapping>,
+}
+
+macro_rules! sized {
+    ($( $put:ident, $get:ident, $type:ty; )*) => { $(
+        #[doc = concat!("Stores a `", stringify!($type), "` with one instruction; see [`put`](Remote::put).")]
+        #[inline]
+        pub fn $put(&self, offset: u64, value: $type) -> Result<()> {
+            self.put(offset, value)
+        }
+
+        #[doc = concat!("Loads a `", stringify!($type), "` with one instruction; see [`get`](Remote::get).")]
+        #[inline]
+        pub fn $get(&self, offset: u64) -> Result<$type> {
+            self.get(offset)
+        }
+    )* };
+}
+
+impl Remote {
+    /// The node it belongs to.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What it was imported for.
+    pub fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// The driver's handle, which is the number of the import.
+    pub fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// Where the window lies in this process, for programs that load and store themselves: naturally aligned words of 1, 2,
+    /// 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
+    }
+
+    pub(crate) fn what(&self) -> String {
+        segment_of(&self.name, self.node)
+    }
+
+    #[inline(always)]
+    fn words<T: Word>(&self, offset: u64, count: usize, right: Rights) -> Result<*mut T> {
+        check::<T>(offset, count as u64, self.size, || self.what())?;
+        if !self.rights.contains(right) {
+            return Err(self.lacks(right));
+        }
+        // `offset` lies within the mapping, so it fits an address.
+        Ok(self.as_ptr().wrapping_add(offset as usize).cast())
+    }
+
+    #[cold]
+    fn lacks(&self, right: Rights) -> Error {
+        let right = if right == Rights::READ { "load" } else { "store" };
+        Error::Right { what: self.what(), right, remedy: "import it with that right" }
+    }
+
+    /// Stores `value` at `offset` with one instruction. It arrives after all that this thread put there before.
+    #[inline]
+    pub fn put<T: Word>(&self, offset: u64, value: T) -> Result<()> {
+        let at = self.words::<T>(offset, 1, Rights::WRITE)?;
+        // SAFETY: `words` checked bounds and alignment, and that the mapping is writable.
+        unsafe { T::window_store(at, value) };
+        Ok(())
+    }
+
+    /// Loads the word at `offset` with one instruction.
+    #[inline]
+    pub fn get<T: Word>(&self, offset: u64) -> Result<T> {
+        let at = self.words::<T>(offset, 1, Rights::READ)?;
+        // SAFETY: `words` checked bounds and alignment, and that the mapping is readable.
+        Ok(unsafe { T::window_load(at) })
+    }
+
+    sized! {
+        put8, get8, u8;
+        put16, get16, u16;
+        put32, get32, u32;
+        put64, get64, u64;
+    }
+
+    /// Stores `values` from `offset` on, in order, one instruction each. Every word moves at once, the whole does not.
+    pub fn put_slice<T: Word>(&self, offset: u64, values: &[T]) -> Result<()> {
+        let at = self.words::<T>(offset, values.len(), Rights::WRITE)?;
+        for (index, value) in values.iter().enumerate() {
+            // SAFETY: `words` checked all of them.
+            unsafe { T::window_store(at.wrapping_add(index), *value) };
+        }
+        Ok(())
+    }
+
+    /// Loads words from `offset` on, in order, one instruction each. Every word moves at once, the whole does not.
+    pub fn get_slice<T: Word>(&self, offset: u64, values: &mut [T]) -> Result<()> {
+        let at = self.words::<T>(offset, values.len(), Rights::READ)?;
+        for (index, value) in values.iter_mut().enumerate() {
+            // SAFETY: `words` checked all of them.
+            *value = unsafe { T::window_load(at.wrapping_add(index)) };
+        }
+        Ok(())
+    }
+
+    /// Returns when every earlier store to this import has been performed at its node and acknowledged (SPEC E19).
+    ///
+    /// Fails with [`Error::Failed`] while an error is latched: some stores were lost.
+    pub fn quiet(&self) -> Result<()> {
+        self.inner.quiet(Scope::Import(self.handle, &|| self.what()), None)
+    }
+
+    /// [`Remote::quiet`] that gives up after `timeout` with [`Error::Pending`]; it may be called again.
+    pub fn quiet_timeout(&self, timeout: Duration) -> Result<()> {
+        self.inner.quiet(Scope::Import(self.handle, &|| self.what()), Some(timeout))
+    }
+
+    /// What has become of it.
+    pub fn state(&self) -> Result<State> {
+        self.inner.import_state(self.handle, &|| self.what())
+    }
+
+    /// Clears the latched error and goes on after a cut. The lost stores stay lost.
+    pub fn acknowledge(&self) -> Result<()> {
+        let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
+        sys::acknowledge(self.inner.fd(), &mut handle)
+            .map_err(|errno| self.inner.error(&format!("acknowledging {}", self.what()), errno))
+    }
+
+    /// Closes the import after its outstanding stores. Dropping does the same, without telling of errors.
+    pub fn close(mut self) -> Result<()> {
+        self.shut()
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        self.mapping = None;
+        if self.handle == u32::MAX {
+            return Ok(());
+        }
+        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), reserved: 0 };
+        sys::unimport(self.inner.fd(), &mut handle)
+            .map_err(|errno| self.inner.error(&format!("closing {}", self.what()), errno))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        match self.shut() {
+            // The board has gone, and the import with it.
+            Ok(()) | Err(Error::Gone { .. }) => {}
+            Err(error) => log::warn!("{error}"),
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn import_state(&self, handle: u32, what: &dyn Fn() -> String) -> Result<State> {
+        let mut state = uapi::ImportState { handle, ..uapi::ImportState::default() };
+        sys::state(self.fd(), &mut state)
+            .map_err(|errno| self.error(&format!("asking for the state of {}", what()), errno))?;
+        let has = |bit: u64| u64::from(state.state) & bit != 0;
+        Ok(State {
+            congested: has(uapi::STATE_CONGESTED),
+            cut: has(uapi::STATE_CUT),
+            dead: has(uapi::STATE_DEAD),
+            error: Some(Status::from_u16(state.status as u16)).filter(|s| !s.is_ok()),
+        })
+    }
+}

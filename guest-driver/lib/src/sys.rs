@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls: ioctl and mmap of `/dev/telegraphosN`.
+
+use rustix::io::Errno;
+use rustix::ioctl::{Updater, ioctl};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use telegraphos_wire::{Rights, uapi};
+
+macro_rules! ioctls {
+    ($( $name:ident, $number:literal, $type:ident; )*) => {
+        $(
+            pub(crate) fn $name(fd: BorrowedFd<'_>, value: &mut uapi::$type) -> Result<(), Errno> {
+                const REQUEST: rustix::ioctl::Opcode =
+                    uapi::request($number, size_of::<uapi::$type>()) as rustix::ioctl::Opcode;
+                // SAFETY: the driver reads and writes exactly the structure that the request number names.
+                unsafe { ioctl(fd, Updater::<REQUEST, uapi::$type>::new(value)) }
+            }
+        )*
+
+        #[cfg(test)]
+        const OURS: &[(u8, usize)] = &[ $( ($number, size_of::<uapi::$type>()), )* ];
+    };
+}
+
+ioctls! {
+    info, 0, Info;
+    export, 1, Export;
+    unexport, 2, Handle;
+    import, 3, Import;
+    unimport, 4, Handle;
+    state, 5, ImportState;
+    acknowledge, 6, Handle;
+}
+
+/// Memory mapped from the device; unmapped on drop.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    at: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; all access is by atomics or single instructions.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `length` bytes from `offset`, for what `rights` allow.
+    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, length: usize, rights: Rights) -> Result<Mapping, Errno> {
+        let mut protection = ProtFlags::empty();
+        if rights.contains(Rights::READ) {
+            protection |= ProtFlags::READ;
+        }
+        if rights.contains(Rights::WRITE) {
+            protection |= ProtFlags::WRITE;
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd.as_fd(), offset)? };
+        let at = NonNull::new(at.cast()).ok_or(Errno::FAULT)?;
+        Ok(Mapping { at, length })
+    }
+
+    pub(crate) fn at(&self) -> *mut u8 {
+        self.at.as_ptr()
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new`, and whoever could use it has borrowed `self`.
+        if let Err(errno) = unsafe { munmap(self.at.as_ptr().cast(), self.length) } {
+            log::warn!("unmapping {} bytes at {:p}: {errno}", self.length, self.at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ioctls_are_those_of_the_interface() {
+        let theirs: Vec<_> = uapi::IOCTLS.iter().map(|(_, number, s, _)| (*number, s.size)).collect();
+        assert_eq!(OURS, theirs);
+    }
+}
