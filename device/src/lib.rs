@@ -1,1 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! The HIB server of one virtual machine: a PCI device for a stock QEMU on one side, a node of the fabric on the other.
+//!
+//! ```text
+//!            QEMU                              fabric
+//!              │ vfio-user                        │ link
+//!   socket ─ vfio/{connection,message,server}   fabric_link
+//!              │ Backend                          │ events, frames
+//!            board ──────────── hib_core::Hib ────┘        the pure state machine (device/core)
+//!              ├─ config_space     PCI identity, BARs, MSI
+//!              ├─ memory           guest RAM: the only code that touches it
+//!              ├─ interrupts       event descriptors
+//!              └─ notices, limit   log lines, rate limited
+//!   shell          the poll loop around all of it          crate_server   the same board behind the crate `vfio_user`
+//!   settings, cli  the command `telegraphos-hib`
+//! ```
+//!
+//! `unsafe` exists in `memory` only.
+#![deny(unsafe_code)]
+
+mod board;
+pub mod cli;
+pub mod config_space;
+mod crate_server;
+mod fabric_link;
+pub mod interrupts;
+mod limit;
+pub mod memory;
+mod notices;
+pub mod settings;
+pub mod shell;
+mod socket;
+pub mod vfio;
+
+pub use board::{Board, Clock};
+pub use cli::{cli_main, qemu_options};
+pub use crate_server::CrateServer;
+pub use fabric_link::RefusedByFabric;
+pub use settings::{ServerKind, Settings, SettingsError};
+pub use shell::{Config, HibServer, ServeError, ShutdownHandle};
+pub use socket::{BindError, Listener};

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One board: the pure core with its guest memory, config space and interrupts around it. Performs the core's actions at once.
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use hib_core::{Action, Bar, Event, Hib, HibConfig};
+use log::{debug, error, warn};
+use telegraphos_wire::link::Frame;
+use telegraphos_wire::{UNIT, ids, regs};
+
+use crate::config_space::{self, Builder, ConfigSpace, Ids};
+use crate::interrupts::Interrupts;
+use crate::limit::Limiter;
+use crate::memory::{GuestMemory, Mapped};
+use crate::notices;
+use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
+use crate::vfio::server::{CONFIG_REGION, spread};
+use crate::vfio::{Answer, Backend, Refused, Token};
+
+/// Microseconds of a monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+impl Clock {
+    /// Starts at zero.
+    pub fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    /// Now.
+    pub fn now(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A board, complete but for its two connections.
+#[derive(Debug)]
+pub struct Board {
+    hib: Hib,
+    memory: GuestMemory,
+    config: ConfigSpace,
+    interrupts: Interrupts,
+    /// Loads that have been answered and wait to be told to the client.
+    completed: Vec<(Token, u64)>,
+    /// Frames for the fabric.
+    frames: Vec<Frame>,
+    actions: Vec<Action>,
+    /// Limits the log lines that guest and peers can trigger.
+    pub(crate) limiter: Limiter,
+    now: u64,
+    resets: u64,
+}
+
+fn bar(region: u32) -> Option<Bar> {
+    match region {
+        0 => Some(Bar::Control),
+        2 => Some(Bar::Contexts),
+        4 => Some(Bar::Window),
+        _ => None,
+    }
+}
+
+impl Board {
+    /// A board that has just been powered on.
+    pub fn new(config: HibConfig) -> Board {
+        let ids = Ids {
+            vendor: ids::VENDOR_ID as u16,
+            device: ids::DEVICE_ID_NIC as u16,
+            subsystem_vendor: ids::SUBSYSTEM_VENDOR_ID as u16,
+            subsystem: ids::SUBSYSTEM_ID as u16,
+            revision: ids::REVISION as u8,
+            class: ids::CLASS,
+        };
+        let space = Builder::new(ids).bar64(0, regs::BAR0_SIZE, false).bar64(2, contexts_size(&config), false).bar64(
+            4,
+            config.window.bar_size(),
+            true,
+        );
+        let space =
+            if config.msix { space.msix(1, 0, regs::MSIX_TABLE as u32, regs::MSIX_PBA as u32) } else { space.msi() };
+        Board {
+            memory: GuestMemory::default(),
+            config: space.build(),
+            interrupts: Interrupts::new(config.msix),
+            completed: Vec::new(),
+            frames: Vec::new(),
+            actions: Vec::new(),
+            limiter: Limiter::default(),
+            now: 0,
+            resets: 0,
+            hib: Hib::new(config),
+        }
+    }
+
+    /// The core, to look at.
+    pub fn hib(&self) -> &Hib {
+        &self.hib
+    }
+
+    /// Interrupts delivered, and those that had to be remembered first.
+    pub fn interrupt_counts(&self) -> (u64, u64) {
+        self.interrupts.counts()
+    }
+
+    /// Resets so far, by request or because the client went.
+    pub fn resets(&self) -> u64 {
+        self.resets
+    }
+
+    /// The time of the last tick.
+    pub(crate) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Tells the core the time.
+    pub fn tick(&mut self, now: u64) {
+        self.now = now;
+        self.feed(Event::Tick { now });
+    }
+
+    /// Microseconds until a tick is needed; `None` if none is.
+    pub fn wait(&self, now: u64) -> Option<u64> {
+        self.hib.deadline().map(|at| at.saturating_sub(now))
+    }
+
+    /// The loads answered since the last call.
+    pub fn take_completed(&mut self) -> impl Iterator<Item = (Token, u64)> + '_ {
+        self.completed.drain(..)
+    }
+
+    /// Exchanges the frames for the fabric since the last call for an empty buffer.
+    pub fn swap_frames(&mut self, buffer: &mut Vec<Frame>) {
+        std::mem::swap(&mut self.frames, buffer);
+    }
+
+    /// Gives the core an event and performs what comes of it, guest-memory steps included, until nothing is left.
+    pub fn feed(&mut self, event: Event) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.hib.handle(event, &mut actions);
+        let mut at = 0;
+        while let Some(action) = actions.get(at).copied() {
+            at += 1;
+            match action {
+                Action::Step { step, op } => {
+                    let result = self.memory.perform(&op);
+                    self.hib.handle(Event::StepDone { step, result }, &mut actions);
+                }
+                Action::ReadDone { token, data } => self.completed.push((token, data)),
+                Action::Send(packet) => self.frames.push(Frame::Packet(packet)),
+                Action::Credit { class, count } => self.frames.push(Frame::Credit { class, count }),
+                Action::AnnounceReset { incarnation } => self.frames.push(Frame::Reset { incarnation }),
+                Action::Interrupt => {
+                    if let Err(e) = self.interrupts.trigger() {
+                        if let Some(more) = self.limiter.admit("interrupt", self.now) {
+                            warn!("the interrupt could not be raised: {e}{more}");
+                        }
+                    }
+                }
+                // Steps complete at once, so nothing is in flight when `feed` returns.
+                Action::ResetDone => {}
+                Action::Notice(notice) => notices::report(&notice, &mut self.limiter, self.now),
+            }
+        }
+        actions.clear();
+        // A long burst should not pin its memory for ever.
+        if actions.capacity() > 4096 {
+            actions.shrink_to(4096);
+        }
+        self.actions = actions;
+    }
+
+    /// The client has gone: the board forgets its guest.
+    pub fn client_gone(&mut self) {
+        self.reset();
+        self.memory.clear();
+        self.interrupts.clear();
+        self.completed.clear();
+    }
+
+    fn bus_master_changed(&mut self) {
+        let on = self.config.bus_master();
+        debug!("bus mastering is {}", if on { "on" } else { "off" });
+        self.feed(Event::BusMaster(on));
+    }
+}
+
+/// Bytes of BAR2.
+fn contexts_size(config: &HibConfig) -> u64 {
+    u64::from(config.contexts) * UNIT
+}
+
+impl Backend for Board {
+    fn region_size(&self, region: u32) -> u64 {
+        match region {
+            0 => regs::BAR0_SIZE,
+            2 => contexts_size(self.hib.config()),
+            4 => self.hib.config().window.bar_size(),
+            CONFIG_REGION => config_space::SIZE as u64,
+            _ => 0,
+        }
+    }
+
+    fn vectors(&self, index: u32) -> u32 {
+        self.interrupts.vectors(index)
+    }
+
+    fn read(&mut self, token: Token, region: u32, offset: u64, data: &mut [u8]) -> Answer {
+        if let Some(bar) = bar(region) {
+            self.feed(Event::Read { token, bar, offset, size: data.len() as u32 });
+            // Only the newest answers can be this one's: most reads of registers.
+            return match self.completed.iter().rposition(|(t, _)| *t == token) {
+                Some(at) => {
+                    let (_, value) = self.completed.swap_remove(at);
+                    spread(value, data);
+                    Answer::Now
+                }
+                None => Answer::Later,
+            };
+        }
+        if region != CONFIG_REGION || self.config.read(offset, data).is_err() {
+            data.fill(0xff);
+        }
+        Answer::Now
+    }
+
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]) {
+        if let Some(bar) = bar(region) {
+            let mut bytes = [0; 8];
+            let low = data.len().min(8);
+            bytes[..low].copy_from_slice(&data[..low]);
+            let size = data.len() as u32;
+            self.feed(Event::Write { bar, offset, size, data: u64::from_le_bytes(bytes) });
+        } else if region == CONFIG_REGION {
+            let before = self.config.bus_master();
+            if self.config.write(offset, data).is_ok() && self.config.bus_master() != before {
+                self.bus_master_changed();
+            }
+        }
+    }
+
+    fn dma_map(&mut self, map: DmaMap, fd: Option<OwnedFd>) -> Result<(), Refused> {
+        let mapped = self.memory.map(&map, fd)?;
+        debug!("guest memory {:#x} + {:#x} mapped: {mapped:?}", map.address, map.size);
+        if mapped == (Mapped::Shared { sealed: false }) {
+            if let Some(more) = self.limiter.admit("unsealed", self.now) {
+                debug!("the file behind guest memory {:#x} is not sealed against shrinking{more}", map.address);
+            }
+        }
+        Ok(())
+    }
+
+    fn dma_unmap(&mut self, unmap: DmaUnmap) -> Result<u64, Refused> {
+        if !self.hib.is_quiescent() {
+            // Cannot be: `feed` performs every step before it returns.
+            error!("guest memory is unmapped with steps in flight");
+        }
+        let size = self.memory.unmap(&unmap)?;
+        debug!("guest memory {:#x} + {:#x} unmapped", unmap.address, size);
+        Ok(size)
+    }
+
+    fn set_irqs(&mut self, set: IrqSet, data: &[u8], fds: Vec<OwnedFd>) -> Result<(), Refused> {
+        self.interrupts.set(&set, data, fds)
+    }
+
+    fn reset(&mut self) {
+        self.resets += 1;
+        self.config.reset();
+        self.feed(Event::Reset);
+        self.interrupts.reset();
+    }
+}

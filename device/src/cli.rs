@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `telegraphos-hib`.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+use log::error;
+
+use crate::crate_server::CrateServer;
+use crate::settings::{ServerKind, Settings, SettingsError};
+use crate::shell::{HibServer, ServeError, ShutdownHandle};
+
+/// Exit code of a wrong command line or configuration file (also clap's).
+const USAGE: u8 = 2;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "telegraphos-hib",
+    version,
+    about = "The host interface board of one virtual machine: a PCI device for QEMU, a node for the fabric",
+    after_help = "\
+Examples:
+  telegraphos-fabric --listen /tmp/fabric.sock &
+  telegraphos-hib --socket /tmp/hib0.sock --node 0 --fabric /tmp/fabric.sock
+      Prints the options with which QEMU (10.1.1 or newer) gets the board.
+
+  telegraphos-hib --config node0.toml --log debug
+      The file has the same names: socket = \"/tmp/hib0.sock\", node = 0, ... The command line wins.
+
+Exit codes: 0 stopped by SIGINT or SIGTERM, 1 error, 2 wrong usage or configuration."
+)]
+struct Cli {
+    #[command(flatten)]
+    settings: Settings,
+    /// Read settings from a TOML file with the same names
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
+pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are no errors: clap knows which stream and code they take.
+            let _ = e.print();
+            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(USAGE));
+        }
+    };
+    let settings = match load(cli) {
+        Ok(settings) => settings,
+        Err(e) => return usage(&e),
+    };
+    let filter = settings.log.clone().unwrap_or_else(|| "info".to_string());
+    // A logger that is there already (another command runs us) stays.
+    let _ = env_logger::Builder::new().parse_filters(&filter).try_init();
+    let config = match settings.config() {
+        Ok(config) => config,
+        Err(e) => return usage(&e),
+    };
+    let options = qemu_options(&config.socket);
+    let node = config.hib.node;
+    let served = match settings.server.unwrap_or_default() {
+        ServerKind::Own => HibServer::bind(config).and_then(|mut server| {
+            stop_on_signals(server.shutdown_handle())?;
+            announce(node, &options);
+            server.run()
+        }),
+        ServerKind::Crate => CrateServer::bind(config).and_then(|server| {
+            stop_on_signals(server.shutdown_handle())?;
+            announce(node, &options);
+            server.run()
+        }),
+    };
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            error!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn load(cli: Cli) -> Result<Settings, SettingsError> {
+    Ok(match &cli.config {
+        Some(file) => cli.settings.over(Settings::from_file(file)?),
+        None => cli.settings,
+    })
+}
+
+fn usage(e: &SettingsError) -> ExitCode {
+    eprintln!("telegraphos-hib: {e}\nTry telegraphos-hib --help.");
+    ExitCode::from(USAGE)
+}
+
+fn stop_on_signals(handle: ShutdownHandle) -> Result<(), ServeError> {
+    ctrlc::set_handler(move || handle.shutdown()).map_err(|e| {
+        error!("{e}");
+        ServeError::System { what: "cannot handle SIGINT and SIGTERM", errno: rustix::io::Errno::INVAL }
+    })
+}
+
+/// The options that attach the board at `socket` to a QEMU, ready to paste into a shell.
+pub fn qemu_options(socket: &Path) -> String {
+    let socket = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
+    let json = serde_json::json!({
+        "driver": "vfio-user-pci",
+        "socket": { "type": "unix", "path": socket.to_string_lossy() },
+    });
+    // Within single quotes a shell takes everything literally but the quote itself.
+    let device = json.to_string().replace('\'', r"'\''");
+    format!(
+        "-m 1G -object memory-backend-memfd,id=ram,size=1G,share=on -machine memory-backend=ram \\\n  -device '{device}'"
+    )
+}
+
+fn announce(node: u16, options: &str) {
+    // Only for people: if nobody reads it, the board serves all the same.
+    let _ = std::io::Write::write_all(
+        &mut std::io::stdout(),
+        format!("node {node} is ready. Add to the command line of QEMU (10.1.1 or newer):\n\n  {options}\n\n")
+            .as_bytes(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_printed_options_survive_a_shell() {
+        let text = qemu_options(Path::new("/tmp/it's \"here\".sock"));
+        let out = std::process::Command::new("sh").arg("-c").arg(format!("printf '%s\\n' {text}")).output().unwrap();
+        let out = String::from_utf8(out.stdout).unwrap();
+        let words: Vec<_> = out.lines().collect();
+        assert_eq!(words[..2], ["-m", "1G"]);
+        let json: serde_json::Value = serde_json::from_str(words[words.len() - 1]).unwrap();
+        assert_eq!(json["socket"]["path"], "/tmp/it's \"here\".sock");
+        assert!(words.iter().any(|w| w.contains("memory-backend-memfd") && w.contains("share=on")));
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The board's place in the fabric: connects, introduces itself, and comes back when the link breaks.
+
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use hib_core::Event;
+use log::{debug, info, warn};
+use telegraphos_fabric::link::LinkClient;
+use telegraphos_wire::link::{Frame, Refusal};
+use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
+
+use crate::limit::Limiter;
+
+/// First and longest pause between attempts to connect, in microseconds.
+const BACKOFF: (u64, u64) = (100_000, 1_000_000);
+/// How long the fabric may take to answer the opening frame, in microseconds.
+const HANDSHAKE: u64 = 5_000_000;
+/// How long a fabric may say after a broken link that our own node is taken: it has not noticed yet.
+const TAKEN_GRACE: u64 = 5_000_000;
+
+/// The fabric will not have us; trying again would not help.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the fabric at {} refused this board: {why}", path.display())]
+pub struct RefusedByFabric {
+    /// Where the fabric listens.
+    pub path: PathBuf,
+    /// What was offered, what was expected, what to do.
+    pub why: String,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Not connected; next attempt at this time.
+    Waiting { until: u64 },
+    /// Introduced, not welcomed yet.
+    Greeting { link: LinkClient, until: u64 },
+    /// A member.
+    Joined { link: LinkClient },
+}
+
+/// The board's end of the link, in whatever state it is.
+#[derive(Debug)]
+pub(crate) struct FabricLink {
+    path: PathBuf,
+    node: NodeId,
+    window: WindowLayout,
+    credits: [u32; 4],
+    state: State,
+    backoff: u64,
+    /// The state last logged was "not connected".
+    told_down: bool,
+    /// When the link was lost, if it ever was up.
+    lost_at: Option<u64>,
+    was_joined: bool,
+    frames: Vec<Frame>,
+}
+
+/// What the refusal means, with both values.
+fn explain(reason: Refusal, offered: u64, expected: u64) -> String {
+    match reason {
+        Refusal::NodeTaken => {
+            format!("node {offered} has joined already; start this board with another --node, or stop the other one")
+        }
+        Refusal::NodeRange => format!(
+            "node {offered} is outside the cluster of {expected} nodes; expected --node below {expected}, or start \
+             telegraphos-fabric with a larger --nodes"
+        ),
+        Refusal::Version => format!(
+            "this board speaks protocol version {offered}, the fabric {expected}; use HIB and fabric of the same build"
+        ),
+        Refusal::NodeBits => format!(
+            "this board's window has {offered} node bits, the fabric's {expected}; start both with the same --node-bits"
+        ),
+        Refusal::OffsetBits => format!(
+            "this board's window has {offered} offset bits, the fabric's {expected}; start both with the same --offset-bits"
+        ),
+        Refusal::Handshake => {
+            format!("the opening frame was not understood (offered {offered}, expected {expected}); use the same build")
+        }
+        Refusal::Protocol => {
+            format!(
+                "the board broke the link's rules (found {offered}, expected {expected}); please report this as a bug"
+            )
+        }
+    }
+}
+
+impl FabricLink {
+    /// Will connect at once.
+    pub(crate) fn new(path: &Path, node: NodeId, window: WindowLayout, credits: [u32; 4]) -> FabricLink {
+        FabricLink {
+            path: path.to_owned(),
+            node,
+            window,
+            credits,
+            state: State::Waiting { until: 0 },
+            backoff: BACKOFF.0,
+            told_down: false,
+            lost_at: None,
+            was_joined: false,
+            frames: Vec::new(),
+        }
+    }
+
+    /// Whether the board is a member of the fabric.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.state, State::Joined { .. })
+    }
+
+    fn link(&self) -> Option<&LinkClient> {
+        match &self.state {
+            State::Waiting { .. } => None,
+            State::Greeting { link, .. } | State::Joined { link } => Some(link),
+        }
+    }
+
+    /// The descriptor to poll, and whether for writable too.
+    pub(crate) fn fd(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        self.link().map(|link| (link.fd(), link.wants_write()))
+    }
+
+    /// When [`FabricLink::timer`] needs to be called, if at all.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        match self.state {
+            State::Waiting { until } | State::Greeting { until, .. } => Some(until),
+            State::Joined { .. } => None,
+        }
+    }
+
+    /// Connects, or gives up waiting for an answer, if it is time.
+    pub(crate) fn timer(&mut self, now: u64) {
+        match self.state {
+            State::Waiting { until } if now >= until => self.connect(now),
+            State::Greeting { until, .. } if now >= until => {
+                self.retry(now, "it does not answer the opening frame; is something else listening there?");
+            }
+            _ => {}
+        }
+    }
+
+    fn connect(&mut self, now: u64) {
+        let opened = LinkClient::connect(&self.path).and_then(|mut link| {
+            link.hello(self.node, self.window, self.credits).map_err(std::io::Error::other)?;
+            link.flush()?;
+            Ok(link)
+        });
+        match opened {
+            Ok(link) => self.state = State::Greeting { link, until: now.saturating_add(HANDSHAKE) },
+            Err(e) => self.retry(now, &e.to_string()),
+        }
+    }
+
+    fn retry(&mut self, now: u64, why: &str) {
+        if !self.told_down {
+            self.told_down = true;
+            warn!("no link to the fabric at {}: {why} (trying again until it is there)", self.path.display());
+        } else {
+            debug!("still no link to the fabric: {why}");
+        }
+        self.state = State::Waiting { until: now.saturating_add(self.backoff) };
+        self.backoff = (self.backoff * 2).min(BACKOFF.1);
+    }
+
+    /// The link is gone or useless. The caller tells the core [`Event::LinkDown`] if it was up.
+    fn lose(&mut self, now: u64, why: &str) -> bool {
+        let was_up = self.is_up();
+        if was_up {
+            self.told_down = false;
+            self.lost_at = Some(now);
+            self.backoff = BACKOFF.0;
+        }
+        self.retry(now, why);
+        was_up
+    }
+
+    /// Takes what the fabric sent, as events for the core.
+    pub(crate) fn receive(&mut self, now: u64, mut event: impl FnMut(Event)) -> Result<(), RefusedByFabric> {
+        let mut frames = std::mem::take(&mut self.frames);
+        frames.clear();
+        let received = match &mut self.state {
+            State::Waiting { .. } => return Ok(()),
+            State::Greeting { link, .. } | State::Joined { link } => link.receive(&mut frames),
+        };
+        let mut end = match received {
+            Ok(received) if received.closed => Some("the fabric closed the link".to_string()),
+            Ok(_) => None,
+            Err(e) => Some(e.to_string()),
+        };
+        for frame in frames.drain(..) {
+            if let Err(why) = self.frame(now, frame, &mut event)? {
+                end = Some(why);
+                break;
+            }
+        }
+        self.frames = frames;
+        // A refusal has moved on already, with its own reason.
+        if let (Some(why), false) = (end, matches!(self.state, State::Waiting { .. })) {
+            if self.lose(now, &why) {
+                event(Event::LinkDown);
+            }
+        }
+        Ok(())
+    }
+
+    /// One frame. The inner error ends the link.
+    fn frame(
+        &mut self,
+        now: u64,
+        frame: Frame,
+        event: &mut impl FnMut(Event),
+    ) -> Result<Result<(), String>, RefusedByFabric> {
+        match (frame, self.is_up()) {
+            (Frame::Welcome { incarnation, nodes, credits }, false) => {
+                let state = std::mem::replace(&mut self.state, State::Waiting { until: now });
+                if let State::Greeting { link, .. } = state {
+                    self.state = State::Joined { link };
+                }
+                info!("joined the fabric at {} as node {} of {nodes}", self.path.display(), self.node);
+                self.told_down = false;
+                self.was_joined = true;
+                self.backoff = BACKOFF.0;
+                event(Event::LinkUp { incarnation, nodes, credits });
+            }
+            (Frame::Refuse { reason, offered, expected }, up) => {
+                let why = explain(reason, offered, expected);
+                let grace = self.lost_at.is_some_and(|at| now < at.saturating_add(TAKEN_GRACE));
+                if reason == Refusal::NodeTaken && self.was_joined && grace {
+                    self.retry(now, &why);
+                    return Ok(Ok(()));
+                }
+                if up {
+                    event(Event::LinkDown);
+                }
+                return Err(RefusedByFabric { path: self.path.clone(), why });
+            }
+            (Frame::Packet(packet), true) => event(Event::Packet(packet)),
+            (Frame::Credit { class, count }, true) => event(Event::Credit { class, count }),
+            (Frame::NodeUp { node, incarnation }, true) => event(Event::NodeUp { node, incarnation }),
+            (Frame::NodeDown { node }, true) => event(Event::NodeDown { node }),
+            (other, _) => {
+                return Ok(Err(format!(
+                    "it sent a frame out of turn ({other:?}); is it a telegraphos-fabric of version {PROTOCOL_VERSION}?"
+                )));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Queues frames and sends what the socket takes. Without a link they are dropped: the core has been told.
+    /// Returns whether the link was lost by this.
+    pub(crate) fn send(&mut self, now: u64, frames: impl Iterator<Item = Frame>, limiter: &mut Limiter) -> bool {
+        let State::Joined { link } = &mut self.state else {
+            frames.for_each(drop);
+            return false;
+        };
+        let mut full = None;
+        for frame in frames {
+            if full.is_none() {
+                full = link.send(&frame).err();
+            }
+        }
+        if let Some(e) = full {
+            if let Some(more) = limiter.admit("link full", now) {
+                warn!("the link to the fabric is given up: {e}{more}");
+            }
+            return self.lose(now, &e.to_string());
+        }
+        self.flush(now)
+    }
+
+    /// Sends what waits. Returns whether the link was lost by this.
+    pub(crate) fn flush(&mut self, now: u64) -> bool {
+        let flushed = match &mut self.state {
+            State::Waiting { .. } => return false,
+            State::Greeting { link, .. } | State::Joined { link } => {
+                if !link.wants_write() {
+                    return false;
+                }
+                link.flush()
+            }
+        };
+        match flushed {
+            Ok(_) => false,
+            // What the fabric said before it closed is still to be read: a refusal, for instance.
+            Err(e) if matches!(self.state, State::Greeting { .. }) => {
+                debug!("while greeting the fabric: {e}");
+                false
+            }
+            Err(e) => self.lose(now, &e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Interrupt vectors and their event descriptors.
+//!
+//! A trigger that finds no descriptor, or a masked vector, is remembered and delivered when that changes: QEMU attaches descriptors
+//! when the guest enables MSI, maybe after the board had something to say.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::vfio::Refused;
+use crate::vfio::message::{IrqSet, irq_set};
+
+/// Vectors of an interrupt index.
+const COUNTS: [(u32, u32); 2] = [(MSI, 1), (MSIX, 1)];
+/// Interrupt index of MSI.
+pub const MSI: u32 = 1;
+/// Interrupt index of MSI-X.
+pub const MSIX: u32 = 2;
+/// Interrupt index of unrecoverable errors. The board has one vector there and never raises it: without, QEMU warns about it.
+pub const ERROR: u32 = 3;
+
+#[derive(Debug)]
+struct Target {
+    fd: OwnedFd,
+    /// A write to it could block this process: ask first.
+    blocking: bool,
+}
+
+impl Target {
+    fn signal(&self) -> Result<(), Errno> {
+        if self.blocking {
+            let mut fds = [PollFd::new(&self.fd, PollFlags::OUT)];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            if rustix::event::poll(&mut fds, Some(&now))? == 0 {
+                // The counter is at its maximum: it is signalled already.
+                return Ok(());
+            }
+        }
+        match rustix::io::write(&self.fd, &1u64.to_ne_bytes()) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Vector {
+    target: Option<Target>,
+    masked: bool,
+    pending: bool,
+}
+
+impl Vector {
+    fn trigger(&mut self) -> Result<bool, Errno> {
+        match &self.target {
+            Some(target) if !self.masked => target.signal().map(|()| true),
+            _ => {
+                self.pending = true;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Delivers what was remembered, if it can be now.
+    fn settle(&mut self) -> Result<(), Errno> {
+        if std::mem::take(&mut self.pending) {
+            self.trigger()?;
+        }
+        Ok(())
+    }
+}
+
+/// The board's interrupt vectors.
+#[derive(Debug)]
+pub struct Interrupts {
+    msix: bool,
+    /// The vector of the kind in use.
+    main: Vector,
+    /// Attached by QEMU, never raised.
+    error: Vector,
+    delivered: u64,
+    remembered: u64,
+}
+
+impl Interrupts {
+    /// One vector of MSI, or of MSI-X.
+    pub fn new(msix: bool) -> Interrupts {
+        Interrupts { msix, main: Vector::default(), error: Vector::default(), delivered: 0, remembered: 0 }
+    }
+
+    /// Vectors of an interrupt index.
+    pub fn vectors(&self, index: u32) -> u32 {
+        match index {
+            ERROR => 1,
+            _ if index == self.index() => COUNTS.iter().find(|(i, _)| *i == index).map_or(0, |(_, n)| *n),
+            _ => 0,
+        }
+    }
+
+    fn index(&self) -> u32 {
+        if self.msix { MSIX } else { MSI }
+    }
+
+    /// Interrupts delivered, and those that had to be remembered first.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.delivered, self.remembered)
+    }
+
+    /// Detaches everything and forgets what was remembered (the client has gone).
+    pub fn clear(&mut self) {
+        self.main = Vector::default();
+        self.error = Vector::default();
+    }
+
+    /// Forgets what was remembered (the board was reset); descriptors stay, they are the client's.
+    pub fn reset(&mut self) {
+        self.main.pending = false;
+    }
+
+    /// Raises the board's vector.
+    pub fn trigger(&mut self) -> Result<(), Errno> {
+        if self.main.trigger()? {
+            self.delivered += 1;
+        } else {
+            self.remembered += 1;
+        }
+        Ok(())
+    }
+
+    /// DEVICE_SET_IRQS, whose `data` has one byte per vector if it says DATA_BOOL.
+    pub fn set(&mut self, set: &IrqSet, data: &[u8], mut fds: Vec<OwnedFd>) -> Result<(), Refused> {
+        let IrqSet { flags, index, start, count, .. } = *set;
+        let refused = |why: &str| {
+            Refused::new(
+                Errno::INVAL,
+                format!("DEVICE_SET_IRQS index {index}, vectors {start} + {count}, flags {flags:#x}: {why}"),
+            )
+        };
+        let kinds = flags & (irq_set::DATA_NONE | irq_set::DATA_BOOL | irq_set::DATA_EVENTFD);
+        let actions = flags & (irq_set::ACTION_MASK | irq_set::ACTION_UNMASK | irq_set::ACTION_TRIGGER);
+        if kinds.count_ones() != 1 || actions.count_ones() != 1 || kinds | actions != flags {
+            return Err(refused("expected exactly one kind of data and one action"));
+        }
+        let vectors = self.vectors(index);
+        if start.checked_add(count).is_none_or(|end| end > vectors) {
+            return Err(refused(&format!("the device has {vectors} vectors of that index")));
+        }
+        let vector = if index == ERROR { &mut self.error } else { &mut self.main };
+        if count == 0 {
+            // "No vectors" with a trigger detaches all of them; with a mask it means nothing.
+            if actions == irq_set::ACTION_TRIGGER && kinds == irq_set::DATA_NONE {
+                vector.target = None;
+            }
+            return Ok(());
+        }
+        // There is one vector per index, so `count` is 1 from here on.
+        let concerned = kinds != irq_set::DATA_BOOL || data.first().is_some_and(|b| *b != 0);
+        let io = |e: Errno| Refused::new(e, format!("cannot write to the event descriptor: {e}"));
+        match (actions, kinds) {
+            (irq_set::ACTION_TRIGGER, irq_set::DATA_EVENTFD) => match fds.len() {
+                // "Enable, descriptor to follow", or "detach": no descriptor either way.
+                0 => vector.target = None,
+                1 => {
+                    let fd = fds.remove(0);
+                    let status = rustix::fs::fcntl_getfl(fd.as_fd()).map_err(io)?;
+                    vector.target = Some(Target { fd, blocking: !status.contains(OFlags::NONBLOCK) });
+                    vector.settle().map_err(io)?;
+                }
+                n => return Err(refused(&format!("{n} descriptors, expected one per vector or none"))),
+            },
+            (_, irq_set::DATA_EVENTFD) => {
+                return Err(Refused::new(Errno::NOTSUP, "masking through an event descriptor is not supported"));
+            }
+            (irq_set::ACTION_TRIGGER, _) if concerned => vector.trigger().map(drop).map_err(io)?,
+            (irq_set::ACTION_MASK, _) if concerned => vector.masked = true,
+            (irq_set::ACTION_UNMASK, _) if concerned => {
+                vector.masked = false;
+                vector.settle().map_err(io)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    fn set(index: u32, flags: u32, count: u32) -> IrqSet {
+        IrqSet { argsz: 20, flags, index, start: 0, count }
+    }
+
+    fn count(fd: &OwnedFd) -> Option<u64> {
+        let mut bytes = [0; 8];
+        rustix::io::read(fd, &mut bytes).ok().map(|_| u64::from_ne_bytes(bytes))
+    }
+
+    const TRIGGER_FD: u32 = irq_set::ACTION_TRIGGER | irq_set::DATA_EVENTFD;
+    const NONE: u32 = irq_set::DATA_NONE;
+
+    #[test]
+    fn a_trigger_without_descriptor_is_remembered_and_then_fires() {
+        let mut irqs = Interrupts::new(false);
+        irqs.trigger().unwrap();
+        // As QEMU enables MSI: first without, then with a descriptor.
+        irqs.set(&set(MSI, TRIGGER_FD, 1), &[], Vec::new()).unwrap();
+        let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        irqs.set(&set(MSI, TRIGGER_FD, 1), &[], vec![fd.try_clone().unwrap()]).unwrap();
+        assert_eq!(count(&fd), Some(1));
+        irqs.trigger().unwrap();
+        irqs.trigger().unwrap();
+        assert_eq!(count(&fd), Some(2));
+        assert_eq!(irqs.counts(), (2, 1));
+        irqs.set(&set(MSI, NONE | irq_set::ACTION_TRIGGER, 0), &[], Vec::new()).unwrap();
+        irqs.trigger().unwrap();
+        assert_eq!(count(&fd), None);
+    }
+
+    #[test]
+    fn masked_vectors_fire_when_unmasked() {
+        let mut irqs = Interrupts::new(true);
+        let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        irqs.set(&set(MSIX, TRIGGER_FD, 1), &[], vec![fd.try_clone().unwrap()]).unwrap();
+        irqs.set(&set(MSIX, NONE | irq_set::ACTION_MASK, 1), &[], Vec::new()).unwrap();
+        irqs.trigger().unwrap();
+        irqs.trigger().unwrap();
+        assert_eq!(count(&fd), None);
+        irqs.set(&set(MSIX, irq_set::DATA_BOOL | irq_set::ACTION_UNMASK, 1), &[0], Vec::new()).unwrap();
+        assert_eq!(count(&fd), None);
+        irqs.set(&set(MSIX, irq_set::DATA_BOOL | irq_set::ACTION_UNMASK, 1), &[1], Vec::new()).unwrap();
+        assert_eq!(count(&fd), Some(1));
+        irqs.set(&set(MSIX, NONE | irq_set::ACTION_TRIGGER, 1), &[], Vec::new()).unwrap();
+        assert_eq!(count(&fd), Some(1));
+    }
+
+    #[test]
+    fn a_full_blocking_descriptor_does_not_hang_the_board() {
+        let mut irqs = Interrupts::new(false);
+        let fd = eventfd(0, EventfdFlags::empty()).unwrap();
+        rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        irqs.set(&set(MSI, TRIGGER_FD, 1), &[], vec![fd.try_clone().unwrap()]).unwrap();
+        irqs.trigger().unwrap();
+        assert_eq!(count(&fd), Some(u64::MAX - 1));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let mut irqs = Interrupts::new(false);
+        for (index, flags, count) in [
+            (MSI, 0, 1),
+            (MSI, TRIGGER_FD | NONE, 1),
+            (MSI, NONE, 1),
+            (MSI, TRIGGER_FD | 0x8000, 1),
+            (MSI, TRIGGER_FD, 2),
+            (MSI, TRIGGER_FD, u32::MAX),
+            (MSIX, TRIGGER_FD, 1),
+            (0, TRIGGER_FD, 1),
+        ] {
+            assert_eq!(irqs.set(&set(index, flags, count), &[], Vec::new()).unwrap_err().errno, Errno::INVAL);
+        }
+        let start = IrqSet { start: u32::MAX, ..set(MSI, TRIGGER_FD, 1) };
+        assert!(irqs.set(&start, &[], Vec::new()).is_err());
+        let fds = (0..2).map(|_| eventfd(0, EventfdFlags::empty()).unwrap()).collect();
+        assert!(irqs.set(&set(MSI, TRIGGER_FD, 1), &[], fds).is_err());
+    }
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Guest memory: what the client shared for DMA, and the only code that touches it.
+//!
+//! A map with a file is mapped shared; a map without one (or with something that is no file) is remembered as *private*,
+//! and an access to it fails with [`Status::PrivateMemory`], whose text names the QEMU option that is missing. Every address is looked
+//! up here at the moment of its access and must lie, with its whole size, within one map.
+//!
+//! An access is one atomic operation of its size, a load with acquire and a store with release ordering. The guest's processors
+//! touch the same bytes at the same time; they are outside the language's memory model, and on the machines this runs on an
+//! aligned access of up to 8 bytes is single-copy atomic for them too.
+//!
+//! What remains: a client that shrinks a file after sharing it makes this process fault. QEMU seals its memfds against that
+//! (`memory-backend-memfd`, the default); for other backends the host user is trusted, see `docs/security.md`.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use hib_core::{Step, StepResult};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use telegraphos_wire::Status;
+use telegraphos_wire::admin::Command;
+
+use crate::vfio::Refused;
+use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
+
+/// Most maps at once; what QEMU assumes, and what the kernel would allow.
+const MAX_MAPS: usize = 65_535;
+const PAGE: u64 = 4096;
+
+/// A shared mapping of part of a file.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping is plain memory that belongs to this value alone in this process; which thread uses or unmaps it does
+// not matter.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(fd: &OwnedFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {
+        let mut protection = ProtFlags::READ;
+        if writable {
+            protection |= ProtFlags::WRITE;
+        }
+        // SAFETY: a new mapping at an address the kernel chooses overlaps nothing this process uses. It is only ever
+        // accessed by atomic operations through `base`, and unmapped once, on drop.
+        let base = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED | MapFlags::NORESERVE, fd, offset)?
+        };
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Mapping { base, len, writable })
+    }
+
+    /// The address of `size` bytes at `offset`, if they lie within and are aligned for an atomic access.
+    fn at(&self, offset: u64, size: usize) -> Option<*mut u8> {
+        let offset = usize::try_from(offset).ok()?;
+        let end = offset.checked_add(size)?;
+        if end > self.len || offset % size.clamp(1, 8) != 0 {
+            return None;
+        }
+        // SAFETY: offset + size <= len was just checked, so the result lies within the mapping.
+        Some(unsafe { self.base.as_ptr().add(offset) })
+    }
+
+    fn load(&self, offset: u64, size: u8) -> Option<u64> {
+        if !matches!(size, 1 | 2 | 4 | 8) {
+            return None;
+        }
+        let at = self.at(offset, usize::from(size))?;
+        let value = match size {
+            // SAFETY: `at` checked bounds and alignment relative to the page-aligned base; the mapping lives as long as
+            // `self`. Other writers (the guest) may race, which is why the access is atomic.
+            1 => u64::from(unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Acquire)),
+            // SAFETY: as above.
+            2 => u64::from(unsafe { AtomicU16::from_ptr(at.cast()) }.load(Ordering::Acquire)),
+            // SAFETY: as above.
+            4 => u64::from(unsafe { AtomicU32::from_ptr(at.cast()) }.load(Ordering::Acquire)),
+            // SAFETY: as above.
+            _ => unsafe { AtomicU64::from_ptr(at.cast()) }.load(Ordering::Acquire),
+        };
+        Some(value)
+    }
+
+    fn store(&self, offset: u64, size: u8, value: u64) -> Option<()> {
+        if !self.writable || !matches!(size, 1 | 2 | 4 | 8) {
+            return None;
+        }
+        let at = self.at(offset, usize::from(size))?;
+        match size {
+            // SAFETY: `at` checked bounds and alignment relative to the page-aligned base, the mapping is writable and lives
+            // as long as `self`. Other readers and writers (the guest) may race, which is why the access is atomic.
+            1 => unsafe { AtomicU8::from_ptr(at) }.store(value as u8, Ordering::Release),
+            // SAFETY: as above.
+            2 => unsafe { AtomicU16::from_ptr(at.cast()) }.store(value as u16, Ordering::Release),
+            // SAFETY: as above.
+            4 => unsafe { AtomicU32::from_ptr(at.cast()) }.store(value as u32, Ordering::Release),
+            // SAFETY: as above.
+            _ => unsafe { AtomicU64::from_ptr(at.cast()) }.store(value, Ordering::Release),
+        }
+        Some(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping any more. An error would mean
+        // that they are not, which cannot be; there is nothing to do about it either.
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[derive(Debug)]
+enum Backing {
+    Shared(Mapping),
+    Private,
+}
+
+#[derive(Debug)]
+struct Map {
+    size: u64,
+    backing: Backing,
+}
+
+/// How a new map is usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// Loads and, if the client allows them, stores.
+    Shared {
+        /// Whether the file could be shrunk under us.
+        sealed: bool,
+    },
+    /// Not at all: no file came with it.
+    Private,
+}
+
+/// What the guest shares with the board.
+#[derive(Debug, Default)]
+pub struct GuestMemory {
+    maps: BTreeMap<u64, Map>,
+}
+
+impl GuestMemory {
+    /// Number of maps.
+    pub fn len(&self) -> usize {
+        self.maps.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.maps.is_empty()
+    }
+
+    /// Forgets everything (the client has gone).
+    pub fn clear(&mut self) {
+        self.maps.clear();
+    }
+
+    /// Adds a map.
+    pub fn map(&mut self, map: &DmaMap, fd: Option<OwnedFd>) -> Result<Mapped, Refused> {
+        let DmaMap { flags, offset, address, size, .. } = *map;
+        let refused = |errno, why: &str| {
+            Refused::new(errno, format!("DMA_MAP of {size:#x} bytes at {address:#x} (file offset {offset:#x}): {why}"))
+        };
+        if size == 0 || (address | size | offset) % PAGE != 0 {
+            return Err(refused(Errno::INVAL, "address, offset and size must be whole pages of 4 KiB, and not empty"));
+        }
+        let last = address.checked_add(size - 1).ok_or_else(|| refused(Errno::INVAL, "it wraps around"))?;
+        if flags & dma_map::READ == 0 {
+            return Err(refused(Errno::INVAL, "it cannot be read"));
+        }
+        if let Some((start, other)) = self.maps.range(..=last).next_back() {
+            if start + (other.size - 1) >= address {
+                return Err(refused(
+                    Errno::EXIST,
+                    &format!("it overlaps the map of {:#x} bytes at {start:#x}", other.size),
+                ));
+            }
+        }
+        if self.maps.len() >= MAX_MAPS {
+            return Err(refused(Errno::NOSPC, &format!("there are {MAX_MAPS} maps already")));
+        }
+        let (backing, mapped) = match fd {
+            None => (Backing::Private, Mapped::Private),
+            Some(fd) => {
+                let stat = rustix::fs::fstat(&fd).map_err(|e| refused(e, "its file cannot be examined"))?;
+                if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                    let end = offset
+                        .checked_add(size)
+                        .ok_or_else(|| refused(Errno::INVAL, "the file offset wraps around"))?;
+                    if u64::try_from(stat.st_size).unwrap_or(0) < end {
+                        let why = format!("its file has only {:#x} bytes", stat.st_size);
+                        return Err(refused(Errno::INVAL, &why));
+                    }
+                    let len = usize::try_from(size).map_err(|_| refused(Errno::NOMEM, "it is too large"))?;
+                    let mapping = Mapping::new(&fd, offset, len, flags & dma_map::WRITE != 0)
+                        .map_err(|e| refused(e, &format!("its file cannot be mapped: {e}")))?;
+                    let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).unwrap_or(rustix::fs::SealFlags::empty());
+                    let sealed = seals.contains(rustix::fs::SealFlags::SHRINK);
+                    (Backing::Shared(mapping), Mapped::Shared { sealed })
+                } else {
+                    (Backing::Private, Mapped::Private)
+                }
+            }
+        };
+        self.maps.insert(address, Map { size, backing });
+        Ok(mapped)
+    }
+
+    /// Removes the maps that lie within a range (all of them with [`dma_unmap::ALL`]), and returns how many bytes those were.
+    /// A range that cuts a map in two is refused, as the kernel does.
+    pub fn unmap(&mut self, unmap: &DmaUnmap) -> Result<u64, Refused> {
+        if unmap.flags & dma_unmap::ALL != 0 {
+            let bytes = self.maps.values().map(|m| m.size).fold(0, u64::wrapping_add);
+            self.maps.clear();
+            return Ok(bytes);
+        }
+        let DmaUnmap { address, size, .. } = *unmap;
+        let refused =
+            |errno, why: &str| Refused::new(errno, format!("DMA_UNMAP of {size:#x} bytes at {address:#x}: {why}"));
+        let last = size
+            .checked_sub(1)
+            .and_then(|n| address.checked_add(n))
+            .ok_or_else(|| refused(Errno::INVAL, "it is empty or wraps around"))?;
+        let mut hit = Vec::new();
+        for (start, map) in self.maps.range(..=last).rev() {
+            let end = start + (map.size - 1);
+            if end < address {
+                break;
+            }
+            if *start < address || end > last {
+                return Err(refused(Errno::INVAL, &format!("it cuts the map of {:#x} bytes at {start:#x}", map.size)));
+            }
+            hit.push(*start);
+        }
+        if hit.is_empty() {
+            return Err(refused(Errno::NOENT, "nothing is mapped there"));
+        }
+        Ok(hit.iter().filter_map(|start| self.maps.remove(start)).map(|map| map.size).fold(0, u64::wrapping_add))
+    }
+
+    /// Performs a step of the core.
+    pub fn perform(&self, step: &Step) -> StepResult {
+        match *step {
+            Step::Load { address, size } => match self.find(address) {
+                Ok((mapping, offset)) => mapping.load(offset, size).map(StepResult::Loaded),
+                Err(status) => return StepResult::Failed(status),
+            },
+            Step::Store { address, size, data } => match self.find(address) {
+                Ok((mapping, offset)) => mapping.store(offset, size, data).map(|()| StepResult::Stored),
+                Err(status) => return StepResult::Failed(status),
+            },
+            Step::LoadCommand { address } => match self.find(address) {
+                Ok((mapping, offset)) => command(mapping, offset).map(StepResult::Command),
+                Err(status) => return StepResult::Failed(status),
+            },
+        }
+        .unwrap_or(StepResult::Failed(Status::MemoryFault))
+    }
+
+    fn find(&self, address: u64) -> Result<(&Mapping, u64), Status> {
+        let (start, map) = self.maps.range(..=address).next_back().ok_or(Status::MemoryFault)?;
+        let offset = address - start;
+        if offset >= map.size {
+            return Err(Status::MemoryFault);
+        }
+        match &map.backing {
+            Backing::Shared(mapping) => Ok((mapping, offset)),
+            Backing::Private => Err(Status::PrivateMemory),
+        }
+    }
+}
+
+/// Copies a command word by word; the driver does not write it meanwhile, and if a hostile one does it gets what it wrote.
+fn command(mapping: &Mapping, offset: u64) -> Option<Command> {
+    const WORDS: usize = size_of::<Command>() / 8;
+    let mut words = [0u64; WORDS];
+    for (n, word) in words.iter_mut().enumerate() {
+        *word = mapping.load(offset.checked_add(8 * n as u64)?, 8)?;
+    }
+    Some(bytemuck::cast(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+
+    fn file(size: u64) -> OwnedFd {
+        let fd = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&fd, size).unwrap();
+        fd
+    }
+
+    fn request(address: u64, size: u64, flags: u32) -> DmaMap {
+        DmaMap { argsz: 32, flags, offset: 0, address, size }
+    }
+
+    const RW: u32 = dma_map::READ | dma_map::WRITE;
+
+    #[test]
+    fn stores_land_in_the_file_and_loads_see_it() {
+        let fd = file(0x2000);
+        let mut memory = GuestMemory::default();
+        let map = DmaMap { offset: 0x1000, ..request(0x10_0000, 0x1000, RW) };
+        assert_eq!(memory.map(&map, Some(fd.try_clone().unwrap())).unwrap(), Mapped::Shared { sealed: false });
+        for (n, size) in [1u8, 2, 4, 8].into_iter().enumerate() {
+            let address = 0x10_0000 + 8 * n as u64;
+            let data = 0x8877_6655_4433_2211 & (u64::MAX >> (64 - 8 * u32::from(size)));
+            assert_eq!(memory.perform(&Step::Store { address, size, data }), StepResult::Stored);
+            assert_eq!(memory.perform(&Step::Load { address, size }), StepResult::Loaded(data));
+            let mut bytes = [0; 8];
+            rustix::io::pread(&fd, &mut bytes, 0x1000 + 8 * n as u64).unwrap();
+            assert_eq!(u64::from_le_bytes(bytes), data);
+        }
+    }
+
+    #[test]
+    fn nothing_outside_a_map_is_reached() {
+        let mut memory = GuestMemory::default();
+        memory.map(&request(0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
+        let fault = StepResult::Failed(Status::MemoryFault);
+        for address in [0, 0xff8, 0x2000, u64::MAX - 7] {
+            assert_eq!(memory.perform(&Step::Load { address, size: 8 }), fault, "{address:#x}");
+            assert_eq!(memory.perform(&Step::Store { address, size: 8, data: 1 }), fault, "{address:#x}");
+        }
+        // Across the end, misaligned, odd sizes.
+        assert_eq!(memory.perform(&Step::Load { address: 0x1ffc, size: 8 }), fault);
+        assert_eq!(memory.perform(&Step::Load { address: 0x1001, size: 2 }), fault);
+        assert_eq!(memory.perform(&Step::Load { address: 0x1000, size: 3 }), fault);
+        assert_eq!(memory.perform(&Step::LoadCommand { address: 0x2000 - 128 }), fault);
+        assert!(matches!(memory.perform(&Step::LoadCommand { address: 0x1f00 }), StepResult::Command(_)));
+    }
+
+    #[test]
+    fn read_only_maps_refuse_stores() {
+        let mut memory = GuestMemory::default();
+        memory.map(&request(0, 0x1000, dma_map::READ), Some(file(0x1000))).unwrap();
+        assert_eq!(memory.perform(&Step::Load { address: 0, size: 4 }), StepResult::Loaded(0));
+        let store = Step::Store { address: 0, size: 4, data: 1 };
+        assert_eq!(memory.perform(&store), StepResult::Failed(Status::MemoryFault));
+    }
+
+    #[test]
+    fn private_memory_is_named_as_such() {
+        let mut memory = GuestMemory::default();
+        assert_eq!(memory.map(&request(0, 0x1000, RW), None).unwrap(), Mapped::Private);
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(memory.map(&request(0x1000, 0x1000, RW), Some(null.into())).unwrap(), Mapped::Private);
+        for address in [0, 0x1000] {
+            let result = memory.perform(&Step::Load { address, size: 1 });
+            assert_eq!(result, StepResult::Failed(Status::PrivateMemory));
+        }
+        assert!(Status::PrivateMemory.to_string().contains("memory-backend-memfd,share=on"));
+    }
+
+    #[test]
+    fn bad_maps_are_refused() {
+        let mut memory = GuestMemory::default();
+        memory.map(&request(0x4000, 0x2000, RW), Some(file(0x2000))).unwrap();
+        for (address, size) in [(0x3000, 0x2000), (0x4000, 0x1000), (0x5000, 0x1000), (0, 0x10_000)] {
+            let error = memory.map(&request(address, size, RW), None).unwrap_err();
+            assert_eq!(error.errno, Errno::EXIST, "{address:#x}");
+        }
+        for (address, size) in [(0x10_0800, 0x1000), (0x10_0000, 0), (0x10_0000, 0x800), (u64::MAX - 0xfff, 0x2000)] {
+            let error = memory.map(&request(address, size, RW), None).unwrap_err();
+            assert_eq!(error.errno, Errno::INVAL, "{address:#x}");
+        }
+        // The file is shorter than the map claims.
+        assert_eq!(memory.map(&request(0x10_0000, 0x2000, RW), Some(file(0x1000))).unwrap_err().errno, Errno::INVAL);
+        let far = DmaMap { offset: u64::MAX - 0xfff, ..request(0x10_0000, 0x1000, RW) };
+        assert_eq!(memory.map(&far, Some(file(0x1000))).unwrap_err().errno, Errno::INVAL);
+        assert_eq!(memory.len(), 1);
+        // The very last page of the address space is a page like any other.
+        memory.map(&request(u64::MAX - 0xfff, 0x1000, RW), Some(file(0x1000))).unwrap();
+        assert_eq!(memory.perform(&Step::Load { address: u64::MAX - 7, size: 8 }), StepResult::Loaded(0));
+    }
+
+    #[test]
+    fn unmapping_takes_whole_maps() {
+        let mut memory = GuestMemory::default();
+        for n in 0..4 {
+            memory.map(&request(n * 0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
+        }
+        memory.map(&request(0x10_0000, 0x2000, RW), None).unwrap();
+        let unmap = |address, size, flags| DmaUnmap { argsz: 24, flags, address, size };
+        assert_eq!(memory.unmap(&unmap(0x10_1000, 0x1000, 0)).unwrap_err().errno, Errno::INVAL);
+        assert_eq!(memory.unmap(&unmap(0x20_0000, 0x1000, 0)).unwrap_err().errno, Errno::NOENT);
+        assert_eq!(memory.unmap(&unmap(0x1000, 0x2000, 0)).unwrap(), 0x2000);
+        let fault = StepResult::Failed(Status::MemoryFault);
+        assert_eq!(memory.perform(&Step::Load { address: 0x1000, size: 1 }), fault);
+        assert_eq!(memory.perform(&Step::Load { address: 0x3000, size: 1 }), StepResult::Loaded(0));
+        assert_eq!(memory.unmap(&unmap(0, 0, dma_unmap::ALL)).unwrap(), 0x4000);
+        assert!(memory.is_empty());
+    }
+}

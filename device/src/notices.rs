@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the core finds worth telling, as log lines.
+
+use hib_core::{Bar, Notice};
+use log::{info, warn};
+
+use crate::limit::Limiter;
+
+fn bar(bar: Bar) -> &'static str {
+    match bar {
+        Bar::Control => "BAR0 (registers)",
+        Bar::Contexts => "BAR2 (contexts)",
+        Bar::Window => "BAR4 (window)",
+    }
+}
+
+/// Writes one notice, unless there were too many of its kind. `now` is in microseconds.
+pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
+    let kind = match notice {
+        Notice::BadAccess { .. } => "bad access",
+        Notice::LostStore(_) => "lost store",
+        Notice::FailedLoad { .. } => "failed load",
+        Notice::Congested { .. } => "congested",
+        Notice::Refused { .. } => "refused",
+        Notice::Admin { .. } => "admin",
+        Notice::Memory { .. } => "memory",
+    };
+    let Some(more) = limiter.admit(kind, now) else { return };
+    match *notice {
+        Notice::BadAccess { bar: b, offset, size, status } => {
+            warn!("guest access of {size} bytes at {offset:#x} of {}: {status}{more}", bar(b));
+        }
+        Notice::LostStore(lost) => match lost.import {
+            Some(import) => {
+                warn!("a store to node {} through import {import} was lost: {}{more}", lost.node, lost.status)
+            }
+            None => warn!("a store to node {} was lost: {}{more}", lost.node, lost.status),
+        },
+        Notice::FailedLoad { node, status } => warn!("a load from node {node} was answered all-ones: {status}{more}"),
+        Notice::Congested { import, on: true } => {
+            info!("import {import} is congested: its processes are stopped{more}")
+        }
+        Notice::Congested { import, on: false } => info!("import {import} is no longer congested{more}"),
+        Notice::Refused { from, page, status } => {
+            warn!("a request of node {from} for export page {page} was refused: {status}{more}");
+        }
+        Notice::Admin { opcode: 0, status } => warn!(
+            "the guest's admin command is empty: {status} If the guest runs our driver, its memory is not shared with this \
+             process: start QEMU with memory-backend-memfd,share=on{more}"
+        ),
+        Notice::Admin { opcode, status } => info!("the guest's admin command {opcode} failed: {status}{more}"),
+        Notice::Memory { address, status } => {
+            warn!("the board's own tables at guest address {address:#x} cannot be reached: {status}{more}");
+        }
+    }
+}

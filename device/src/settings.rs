@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can be configured, once: the same names on the command line and in the TOML file. The command line wins.
+
+use std::path::{Path, PathBuf};
+
+use hib_core::HibConfig;
+use serde::Deserialize;
+use telegraphos_wire::WindowLayout;
+
+use crate::shell;
+
+/// Which implementation speaks vfio-user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerKind {
+    /// Ours: one thread, nothing blocks.
+    #[default]
+    Own,
+    /// The crate `vfio_user`, for comparison: its loop blocks in every load, and ends only with the process.
+    Crate,
+}
+
+/// All settings; what is not given has its default.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Settings {
+    /// Socket to create for QEMU (mode 0600)
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// This node's number in the cluster, from 0
+    #[arg(long, value_name = "N")]
+    pub node: Option<u16>,
+    /// Socket of the fabric (telegraphos-fabric --listen)
+    #[arg(long, value_name = "PATH")]
+    pub fabric: Option<PathBuf>,
+    /// log2 of the nodes the window can address; the same on all nodes [default: 6]
+    #[arg(long, value_name = "BITS")]
+    pub node_bits: Option<u8>,
+    /// log2 of the window bytes per node; the same on all nodes [default: 26]
+    #[arg(long, value_name = "BITS")]
+    pub offset_bits: Option<u8>,
+    /// Longest wait of a guest's load, in milliseconds, 1 to 4000: QEMU gives the device up after 5000 [default: 1000]
+    #[arg(long, value_name = "MS")]
+    pub load_limit_ms: Option<u64>,
+    /// Unanswered requests to one node [default: 64]
+    #[arg(long, value_name = "N")]
+    pub outstanding: Option<u32>,
+    /// Waiting stores of one import at which its processes are stopped [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub congest_at: Option<u32>,
+    /// Waiting stores at which they go on [default: 256]
+    #[arg(long, value_name = "N")]
+    pub clear_at: Option<u32>,
+    /// Waiting stores of the whole board at which stores are lost [default: 262144]
+    #[arg(long, value_name = "N")]
+    pub reserve: Option<u32>,
+    /// Guest messages without a pause at which importing processes are stopped [default: 65536]
+    #[arg(long, value_name = "N")]
+    pub intake_limit: Option<u32>,
+    /// Packets of each class the fabric may send ahead, 1 to 2048 [default: 256]
+    #[arg(long, value_name = "N")]
+    pub credits: Option<u32>,
+    /// Contexts (processes) of the board, a power of two up to 4096 [default: 256]
+    #[arg(long, value_name = "N")]
+    pub contexts: Option<u16>,
+    /// Imports of the board, 1 to 65534 [default: 1024]
+    #[arg(long, value_name = "N")]
+    pub imports: Option<u16>,
+    /// Export pages (64 KiB each) of the board, 1 to 1048576 [default: 4096]
+    #[arg(long, value_name = "N")]
+    pub export_pages: Option<u32>,
+    /// MSI-X instead of MSI; QEMU up to 11.1.3 aborts when such a device is unplugged
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub msix: Option<bool>,
+    /// Who speaks vfio-user [default: own]
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub server: Option<ServerKind>,
+    /// Microseconds to look for work before sleeping; costs a processor [default: 0]
+    #[arg(long, value_name = "US")]
+    pub spin_us: Option<u64>,
+    /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+}
+
+/// Why settings are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {why}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The file is not what was expected; names key and line.
+    #[error("{}: {why}", file.display())]
+    Parse {
+        /// The file.
+        file: PathBuf,
+        /// Key, line and what was expected.
+        why: String,
+    },
+    /// Something needed is missing.
+    #[error("--{0} is missing: give it on the command line, or as `{0}` in the configuration file")]
+    Missing(&'static str),
+    /// A value out of range.
+    #[error("--{name} is {value}: expected {expected}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A window that cannot be.
+    #[error("{0} (--node-bits, --offset-bits)")]
+    Window(String),
+}
+
+macro_rules! overlay {
+    ($over:expr, $under:expr; $($field:ident),* $(,)?) => {
+        Settings { $( $field: $over.$field.or($under.$field), )* }
+    };
+}
+
+impl Settings {
+    /// Reads a TOML file. An unknown key is an error that names it.
+    pub fn from_file(file: &Path) -> Result<Settings, SettingsError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;
+        toml::from_str(&text).map_err(|e| SettingsError::Parse { file: file.to_owned(), why: e.to_string() })
+    }
+
+    /// These settings, and those of `under` where these say nothing.
+    pub fn over(self, under: Settings) -> Settings {
+        overlay!(self, under; socket, node, fabric, node_bits, offset_bits, load_limit_ms, outstanding, congest_at,
+            clear_at, reserve, intake_limit, credits, contexts, imports, export_pages, msix, server, spin_us, log)
+    }
+
+    /// Checks everything and fills in the defaults.
+    pub fn config(&self) -> Result<shell::Config, SettingsError> {
+        let socket = self.socket.clone().ok_or(SettingsError::Missing("socket"))?;
+        let node = self.node.ok_or(SettingsError::Missing("node"))?;
+        let fabric = self.fabric.clone().ok_or(SettingsError::Missing("fabric"))?;
+        let default = WindowLayout::default();
+        let node_bits = self.node_bits.unwrap_or(default.node_bits);
+        let offset_bits = self.offset_bits.unwrap_or(default.offset_bits);
+        let window = WindowLayout::new(node_bits, offset_bits).map_err(|e| SettingsError::Window(e.to_string()))?;
+        let range = |name, value: u64, ok: bool, expected| {
+            if ok { Ok(()) } else { Err(SettingsError::Range { name, value, expected }) }
+        };
+        range(
+            "node",
+            node.into(),
+            u32::from(node) < window.nodes(),
+            "less than the nodes the window can address (2 to the --node-bits)",
+        )?;
+        let mut hib = HibConfig { window, ..HibConfig::new(node) };
+        if let Some(ms) = self.load_limit_ms {
+            range("load-limit-ms", ms, (1..=4000).contains(&ms), "1 to 4000 (QEMU gives the device up after 5000)")?;
+            hib.load_limit = ms * 1000;
+        }
+        hib.outstanding = self.outstanding.unwrap_or(hib.outstanding);
+        range("outstanding", hib.outstanding.into(), (1..=4096).contains(&hib.outstanding), "1 to 4096")?;
+        hib.reserve = self.reserve.unwrap_or(hib.reserve);
+        range("reserve", hib.reserve.into(), (16..=16 << 20).contains(&hib.reserve), "16 to 16777216")?;
+        hib.congest_at = self.congest_at.unwrap_or(hib.congest_at.min(hib.reserve));
+        let congest = (2..=hib.reserve).contains(&hib.congest_at);
+        range("congest-at", hib.congest_at.into(), congest, "at least 2 and at most --reserve")?;
+        hib.clear_at = self.clear_at.unwrap_or(hib.clear_at.min(hib.congest_at - 1));
+        let clear = (1..hib.congest_at).contains(&hib.clear_at);
+        range("clear-at", hib.clear_at.into(), clear, "at least 1 and less than --congest-at")?;
+        hib.intake_limit = self.intake_limit.unwrap_or(hib.intake_limit);
+        range("intake-limit", hib.intake_limit.into(), hib.intake_limit >= 256, "at least 256")?;
+        if let Some(credits) = self.credits {
+            range("credits", credits.into(), (1..=2048).contains(&credits), "1 to 2048")?;
+            hib.credits = [credits; 4];
+        }
+        hib.contexts = self.contexts.unwrap_or(hib.contexts);
+        let contexts = hib.contexts.is_power_of_two() && hib.contexts <= 4096;
+        range("contexts", hib.contexts.into(), contexts, "a power of two from 1 to 4096")?;
+        hib.imports = self.imports.unwrap_or(hib.imports);
+        range("imports", hib.imports.into(), (1..=65534).contains(&hib.imports), "1 to 65534")?;
+        hib.export_pages = self.export_pages.unwrap_or(hib.export_pages);
+        let pages = (1..=1 << 20).contains(&hib.export_pages);
+        range("export-pages", hib.export_pages.into(), pages, "1 to 1048576")?;
+        hib.msix = self.msix.unwrap_or(false);
+        let spin = self.spin_us.unwrap_or(0);
+        range("spin-us", spin, spin <= 1_000_000, "0 to 1000000")?;
+        Ok(shell::Config { socket, fabric, hib, spin })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minimal() -> Settings {
+        Settings { socket: Some("s".into()), node: Some(1), fabric: Some("f".into()), ..Settings::default() }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_core() {
+        let config = minimal().config().unwrap();
+        assert_eq!(config.hib, HibConfig::new(1));
+        assert_eq!(config.spin, 0);
+    }
+
+    #[test]
+    fn every_setting_can_be_given_in_the_file_and_the_command_line_wins() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hib.toml");
+        let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
+                    congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncredits = 9\ncontexts = 16\nimports = 20\n\
+                    export-pages = 30\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\n";
+        std::fs::write(&file, text).unwrap();
+        let settings = Settings::from_file(&file).unwrap();
+        assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
+        let over = Settings { node: Some(2), ..Settings::default() };
+        let config = over.over(settings).config().unwrap();
+        assert_eq!((config.hib.node, config.hib.load_limit, config.hib.clear_at), (2, 500_000, 50));
+        assert!(config.hib.msix);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hib.toml");
+        std::fs::write(&file, "node = 1\nnode-bit = 6\n").unwrap();
+        let error = Settings::from_file(&file).unwrap_err().to_string();
+        assert!(error.contains("hib.toml") && error.contains("node-bit") && error.contains("node-bits"), "{error}");
+        let missing = Settings::from_file(&dir.path().join("none")).unwrap_err().to_string();
+        assert!(missing.contains("none"), "{missing}");
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let cases: [(&str, Settings); 10] = [
+            ("node", Settings { node: Some(64), ..minimal() }),
+            ("load-limit-ms", Settings { load_limit_ms: Some(5000), ..minimal() }),
+            ("load-limit-ms", Settings { load_limit_ms: Some(0), ..minimal() }),
+            ("outstanding", Settings { outstanding: Some(0), ..minimal() }),
+            ("congest-at", Settings { congest_at: Some(1), ..minimal() }),
+            ("clear-at", Settings { clear_at: Some(1024), ..minimal() }),
+            ("contexts", Settings { contexts: Some(100), ..minimal() }),
+            ("imports", Settings { imports: Some(65535), ..minimal() }),
+            ("node-bits", Settings { node_bits: Some(13), ..minimal() }),
+            ("socket", Settings { socket: None, ..minimal() }),
+        ];
+        for (name, settings) in cases {
+            let error = settings.config().unwrap_err().to_string();
+            assert!(error.contains(&format!("--{name}")), "{name}: {error}");
+        }
+        // A small reserve brings the thresholds down with it.
+        let config = Settings { reserve: Some(16), ..minimal() }.config().unwrap();
+        assert!(config.hib.clear_at < config.hib.congest_at && config.hib.congest_at <= 16);
+    }
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server of one board: one thread, one poll loop, around one core.
+//!
+//! ```text
+//!   listener ─┐                                  ┌─ guest memory (mapped)
+//!   client  ──┼─ poll ─ Session ─ Board ─ Hib ───┼─ event descriptors
+//!   fabric  ──┤                                  └─ frames to the fabric
+//!   shutdown ─┘
+//! ```
+//!
+//! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then sends what
+//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hib_core::{Event, HibConfig};
+use log::{debug, info, warn};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use telegraphos_wire::link::Frame;
+
+use crate::board::{Board, Clock};
+use crate::fabric_link::{FabricLink, RefusedByFabric};
+use crate::socket::{BindError, Listener};
+use crate::vfio::{Connection, Filled, Session};
+
+/// What a server needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where QEMU connects.
+    pub socket: PathBuf,
+    /// Where the fabric listens.
+    pub fabric: PathBuf,
+    /// Sizes and limits of the board.
+    pub hib: HibConfig,
+    /// Microseconds to look for work before sleeping; 0 sleeps at once. Costs a processor.
+    pub spin: u64,
+}
+
+/// Why a server ended or did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// No socket.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The fabric will not have this board.
+    #[error(transparent)]
+    Fabric(#[from] RefusedByFabric),
+    /// The system refuses something.
+    #[error("{what}: {errno}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        errno: Errno,
+    },
+}
+
+impl ServeError {
+    pub(crate) fn system(what: &'static str) -> impl Fn(Errno) -> ServeError {
+        move |errno| ServeError::System { what, errno }
+    }
+}
+
+/// Stops a server from another thread or a signal handler.
+#[derive(Clone, Debug)]
+pub struct ShutdownHandle(Arc<OwnedFd>);
+
+impl ShutdownHandle {
+    pub(crate) fn new() -> Result<ShutdownHandle, ServeError> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(ServeError::system("cannot create an event descriptor"))?;
+        Ok(ShutdownHandle(Arc::new(fd)))
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Asks the server to end; [`HibServer::run`] returns soon. May be called any number of times.
+    pub fn shutdown(&self) {
+        // Full means that it was asked already.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// Guest messages that fit into the socket between QEMU and us at least: fewer than these since it was last seen empty
+/// means that QEMU holds none back.
+const SOCKET_MESSAGES: u32 = 128;
+/// After more than that, the socket counts as dry only when it has been empty for this long (microseconds): QEMU refills it from
+/// a queue of its own a wake-up later.
+const DRY_AFTER: u64 = 2_000;
+
+/// The server of one board.
+#[derive(Debug)]
+pub struct HibServer {
+    listener: Listener,
+    link: FabricLink,
+    board: Board,
+    session: Session,
+    client: Option<Client>,
+    shutdown: ShutdownHandle,
+    clock: Clock,
+    spin: u64,
+    /// Guest messages since the socket was last dry.
+    since_dry: u32,
+    /// When the last guest message came.
+    last_message: u64,
+    messages: u64,
+    /// Reused from turn to turn.
+    frames: Vec<Frame>,
+}
+
+#[derive(Debug)]
+struct Client {
+    connection: Connection,
+    /// Whole messages are in the buffer, left there because replies wait.
+    unread: bool,
+}
+
+/// What the poll found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ready {
+    shutdown: bool,
+    listener: bool,
+    client_in: bool,
+    client_out: bool,
+    link_in: bool,
+    link_out: bool,
+}
+
+impl Ready {
+    fn any(&self) -> bool {
+        self.shutdown || self.listener || self.client_in || self.client_out || self.link_in || self.link_out
+    }
+}
+
+impl HibServer {
+    /// Binds the socket. QEMU may connect from here on; it is served by [`HibServer::run`].
+    pub fn bind(config: Config) -> Result<HibServer, ServeError> {
+        let Config { socket, fabric, hib, spin } = config;
+        let listener = Listener::bind(&socket)?;
+        Ok(HibServer {
+            listener,
+            link: FabricLink::new(&fabric, hib.node, hib.window, hib.credits),
+            board: Board::new(hib),
+            session: Session::new(),
+            client: None,
+            shutdown: ShutdownHandle::new()?,
+            clock: Clock::start(),
+            spin,
+            since_dry: 0,
+            last_message: 0,
+            messages: 0,
+            frames: Vec::new(),
+        })
+    }
+
+    /// Something to stop the server with.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
+    }
+
+    /// The board, to look at.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Serves one QEMU after the other until told to stop, or until the fabric refuses the board.
+    pub fn run(&mut self) -> Result<(), ServeError> {
+        loop {
+            let ready = self.wait()?;
+            if ready.shutdown {
+                info!("stopped");
+                return Ok(());
+            }
+            let now = self.clock.now();
+            self.board.tick(now);
+            self.link.timer(now);
+            // The fabric first: what it brings frees places.
+            if ready.link_in {
+                let board = &mut self.board;
+                self.link.receive(now, |event| board.feed(event))?;
+            }
+            if ready.client_in || self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full()) {
+                self.serve_client(now, ready.client_in);
+            } else {
+                self.maybe_dry(now);
+            }
+            if ready.listener {
+                self.accept();
+            }
+            self.send(now, ready.link_out);
+        }
+    }
+
+    /// Sends what came of this turn, in one send per connection.
+    fn send(&mut self, now: u64, link_writable: bool) {
+        self.board.swap_frames(&mut self.frames);
+        if !self.frames.is_empty() || link_writable {
+            let mut lost = self.link.send(now, self.frames.drain(..), &mut self.board.limiter);
+            if link_writable {
+                lost |= self.link.flush(now);
+            }
+            if lost {
+                // What comes of it answers loads, but sends nothing: there is no link.
+                self.board.feed(Event::LinkDown);
+            }
+        }
+        if let Some(client) = &mut self.client {
+            for (token, value) in self.board.take_completed() {
+                self.session.complete(token, value, &mut client.connection.output);
+            }
+            if !client.connection.output.is_empty() {
+                if let Err(e) = client.connection.flush() {
+                    self.client_gone(&format!("its replies cannot be sent: {e}"));
+                }
+            }
+        } else {
+            self.board.take_completed().for_each(drop);
+        }
+    }
+
+    // ---- waiting ----
+
+    fn wait(&mut self) -> Result<Ready, ServeError> {
+        let now = self.clock.now();
+        let timeout = self.timeout(now);
+        if self.spin > 0 && timeout != Some(0) {
+            let until = now.saturating_add(timeout.map_or(self.spin, |t| t.min(self.spin)));
+            while self.clock.now() < until {
+                let ready = self.poll(Some(0))?;
+                if ready.any() {
+                    return Ok(ready);
+                }
+                std::hint::spin_loop();
+            }
+            let now = self.clock.now();
+            return self.poll(self.timeout(now));
+        }
+        self.poll(timeout)
+    }
+
+    /// Microseconds until something must be done unasked; `None`: never.
+    fn timeout(&self, now: u64) -> Option<u64> {
+        if self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full()) {
+            return Some(0);
+        }
+        let dry = (self.since_dry > 0).then(|| (self.last_message + DRY_AFTER).saturating_sub(now));
+        let link = self.link.deadline().map(|at| at.saturating_sub(now));
+        [self.board.wait(now), link, dry].into_iter().flatten().min()
+    }
+
+    fn poll(&self, timeout: Option<u64>) -> Result<Ready, ServeError> {
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN),
+            // Places of the connections that may be missing.
+            PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::empty()),
+            PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::empty()),
+        ];
+        if let Some(client) = &self.client {
+            let mut flags = PollFlags::empty();
+            if !client.connection.output.is_full() {
+                flags |= PollFlags::IN;
+            }
+            if !client.connection.output.is_empty() {
+                flags |= PollFlags::OUT;
+            }
+            fds[2] = PollFd::from_borrowed_fd(client.connection.fd(), flags);
+        }
+        if let Some((fd, writable)) = self.link.fd() {
+            let flags = if writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+            fds[3] = PollFd::from_borrowed_fd(fd, flags);
+        }
+        let timeout =
+            timeout.map(|us| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 });
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(ServeError::System { what: "cannot wait for the connections", errno }),
+        }
+        let [shutdown, listener, client, link] = fds.map(|fd| fd.revents());
+        let gone = PollFlags::HUP | PollFlags::ERR;
+        let has_client = self.client.is_some();
+        let has_link = self.link.fd().is_some();
+        Ok(Ready {
+            shutdown: shutdown.contains(PollFlags::IN),
+            listener: listener.contains(PollFlags::IN),
+            client_in: has_client && client.intersects(PollFlags::IN | gone),
+            client_out: has_client && client.contains(PollFlags::OUT),
+            link_in: has_link && link.intersects(PollFlags::IN | gone),
+            link_out: has_link && link.contains(PollFlags::OUT),
+        })
+    }
+
+    // ---- the client ----
+
+    fn accept(&mut self) {
+        match self.listener.accept() {
+            // One that has not introduced itself gives way: it may be nobody.
+            Ok(Some(fd)) if !self.session.negotiated() => {
+                self.session.end();
+                self.client = Some(Client { connection: Connection::new(fd), unread: false });
+                debug!("a client has connected");
+            }
+            Ok(Some(_closed)) => {
+                if let Some(more) = self.board.limiter.admit("second client", self.board.now()) {
+                    warn!(
+                        "a second connection to {} was closed: a board serves one QEMU at a time; give each VM a HIB of its \
+                         own{more}",
+                        self.listener.path().display()
+                    );
+                }
+            }
+            Ok(None) => {}
+            Err(e) => {
+                if let Some(more) = self.board.limiter.admit("accept", self.board.now()) {
+                    warn!("a connection to {} could not be taken: {e}{more}", self.listener.path().display());
+                }
+            }
+        }
+    }
+
+    /// One receive and all messages in it, as far as the replies find room.
+    fn serve_client(&mut self, now: u64, readable: bool) {
+        let Some(client) = &mut self.client else { return };
+        let mut drained = false;
+        let mut closed = None;
+        if readable && !client.unread {
+            match client.connection.fill() {
+                Ok(Filled::Empty) => drained = true,
+                Ok(Filled::Closed) => closed = Some("it has closed the connection".to_string()),
+                Ok(Filled::Bytes { drained: d, lost_fds }) => {
+                    drained = d;
+                    if lost_fds {
+                        if let Some(more) = self.board.limiter.admit("lost fds", now) {
+                            warn!(
+                                "file descriptors of the client were lost: it sent too many at once, or this process has too many \
+                                 open (ulimit -n){more}"
+                            );
+                        }
+                    }
+                }
+                Err(e) => closed = Some(format!("reading from it failed: {e}")),
+            }
+        }
+        let Connection { input, output, .. } = &mut client.connection;
+        client.unread = false;
+        let introduced = self.session.negotiated();
+        loop {
+            if output.is_full() {
+                client.unread = true;
+                break;
+            }
+            match input.message() {
+                Ok(Some(message)) => {
+                    self.since_dry = self.since_dry.saturating_add(1);
+                    self.last_message = now;
+                    self.messages += 1;
+                    if let Err(refused) = self.session.handle(message, &mut self.board, output) {
+                        if let Some(more) = self.board.limiter.admit("message", now) {
+                            warn!("a message of the client was refused: {} ({}){more}", refused.why, refused.errno);
+                        }
+                    }
+                    for (token, value) in self.board.take_completed() {
+                        self.session.complete(token, value, output);
+                    }
+                }
+                Ok(None) => break,
+                Err(desync) => {
+                    closed = Some(desync.to_string());
+                    break;
+                }
+            }
+        }
+        if !introduced && self.session.negotiated() {
+            info!("QEMU has connected");
+        }
+        if let Some(why) = closed {
+            self.client_gone(&why);
+        } else if drained && self.since_dry < SOCKET_MESSAGES {
+            self.dry();
+        }
+    }
+
+    fn maybe_dry(&mut self, now: u64) {
+        if self.since_dry > 0 && now >= self.last_message + DRY_AFTER {
+            self.dry();
+        }
+    }
+
+    fn dry(&mut self) {
+        if self.since_dry > 0 {
+            self.since_dry = 0;
+            self.board.feed(Event::IntakeDry);
+        }
+    }
+
+    fn client_gone(&mut self, why: &str) {
+        self.client = None;
+        self.since_dry = 0;
+        // One that never introduced itself (somebody looked whether we are alive) was no QEMU, and the board has not changed.
+        if self.session.negotiated() {
+            info!("QEMU has gone ({why}); ready for the next one");
+            self.board.client_gone();
+        } else if let Some(more) = self.board.limiter.admit("visitor", self.board.now()) {
+            debug!("a connection ended before it began: {why}{more}");
+        }
+        self.session.end();
+    }
+
+    /// Messages of clients so far.
+    pub fn messages(&self) -> u64 {
+        self.messages
+    }
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One client's stream: messages and descriptors in, replies out, without blocking.
+//!
+//! One receive takes up to 64 KiB, which may be a thousand posted stores; replies are collected and leave in one send. Input is
+//! bounded by its buffer, output by [`OUT_LIMIT`]: while more than that waits, the caller reads no further message
+//! (a client that does not read its replies waits for itself).
+
+use std::collections::VecDeque;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
+
+use super::message::{self, Desync, HEADER_LEN, Header, MAX_FDS, MAX_MESSAGE, flag};
+
+/// Bytes one receive has room for at least.
+const BATCH: usize = 64 << 10;
+/// Bytes of replies above which no further message is taken.
+pub const OUT_LIMIT: usize = 256 << 10;
+
+/// What a receive brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// Nothing is there.
+    Empty,
+    /// The client has closed the stream.
+    Closed,
+    /// Bytes.
+    Bytes {
+        /// The socket held no more than these.
+        drained: bool,
+        /// Descriptors were lost: more than [`MAX_FDS`] came at once, or this process may open no more files.
+        lost_fds: bool,
+    },
+}
+
+/// Bytes from the client, in message order, and the descriptors that came with them.
+#[derive(Debug)]
+pub struct Input {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// Position in the stream of `start`.
+    position: u64,
+    /// Descriptors, each with the position in the stream of the last byte it came with.
+    fds: VecDeque<(u64, OwnedFd)>,
+}
+
+/// One whole message.
+#[derive(Debug)]
+pub struct Message<'a> {
+    /// Its header.
+    pub header: Header,
+    /// What follows the header.
+    pub body: &'a [u8],
+    /// Its descriptors; those not taken are closed.
+    pub fds: Vec<OwnedFd>,
+}
+
+impl Input {
+    fn new() -> Input {
+        // The rest of an incomplete message is shorter than MAX_MESSAGE, so a batch always fits behind it.
+        let bytes = vec![0; MAX_MESSAGE + BATCH].into_boxed_slice();
+        Input { bytes, start: 0, end: 0, position: 0, fds: VecDeque::new() }
+    }
+
+    fn fill(&mut self, socket: BorrowedFd<'_>) -> Result<Filled, Errno> {
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let room = self.bytes.len() - self.end;
+        if room == 0 {
+            // Only if the caller has left whole messages unread.
+            return Ok(Filled::Bytes { drained: false, lost_fds: false });
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = loop {
+            let iov = &mut [IoSliceMut::new(&mut self.bytes[self.end..])];
+            match net::recvmsg(socket, iov, &mut control, RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC) {
+                Ok(received) => break received,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Filled::Empty),
+                Err(e) => return Err(e),
+            }
+        };
+        if received.bytes == 0 {
+            return Ok(Filled::Closed);
+        }
+        self.end += received.bytes;
+        // The kernel ends a receive behind the piece of data that carried descriptors, so they belong to the message that
+        // holds the last byte received.
+        let last = self.position + self.end as u64 - 1;
+        let mut any = false;
+        let mut lost_fds = received.flags.contains(ReturnFlags::CTRUNC);
+        for item in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(fds) = item {
+                for fd in fds {
+                    any = true;
+                    if self.fds.len() < MAX_FDS {
+                        self.fds.push_back((last, fd));
+                    } else {
+                        lost_fds = true;
+                    }
+                }
+            }
+        }
+        Ok(Filled::Bytes { drained: received.bytes < room && !any, lost_fds })
+    }
+
+    /// The next whole message.
+    pub fn message(&mut self) -> Result<Option<Message<'_>>, Desync> {
+        let Some((header, size)) = message::frame(&self.bytes[self.start..self.end])? else { return Ok(None) };
+        if self.end - self.start < size {
+            return Ok(None);
+        }
+        let body = self.start + HEADER_LEN..self.start + size;
+        self.start += size;
+        self.position += size as u64;
+        let mut fds = Vec::new();
+        while self.fds.front().is_some_and(|(at, _)| *at < self.position) {
+            fds.extend(self.fds.pop_front().map(|(_, fd)| fd));
+        }
+        Ok(Some(Message { header, body: &self.bytes[body], fds }))
+    }
+}
+
+/// Replies that wait for the socket.
+#[derive(Debug, Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+impl Output {
+    /// Bytes that wait.
+    pub fn len(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether no further message should be taken.
+    pub fn is_full(&self) -> bool {
+        self.len() > OUT_LIMIT
+    }
+
+    /// A successful reply to `request`, with its body in parts.
+    pub fn reply(&mut self, request: &Header, body: &[&[u8]]) {
+        let size = HEADER_LEN + body.iter().map(|part| part.len()).sum::<usize>();
+        let header = Header { size: size as u32, flags: flag::REPLY, error: 0, ..*request };
+        self.bytes.extend_from_slice(bytemuck::bytes_of(&header));
+        for part in body {
+            self.bytes.extend_from_slice(part);
+        }
+    }
+
+    /// An error reply to `request`.
+    pub fn error(&mut self, request: &Header, errno: Errno) {
+        let header = Header {
+            size: HEADER_LEN as u32,
+            flags: flag::REPLY | flag::ERROR,
+            error: errno.raw_os_error() as u32,
+            ..*request
+        };
+        self.bytes.extend_from_slice(bytemuck::bytes_of(&header));
+    }
+
+    /// Appends `count` zero bytes of a reply body and lets `fill` write them; takes them back if it fails.
+    pub fn reply_with<T>(
+        &mut self,
+        request: &Header,
+        head: &[u8],
+        count: usize,
+        fill: impl FnOnce(&mut [u8]) -> Option<T>,
+    ) -> Option<T> {
+        let before = self.bytes.len();
+        self.reply(request, &[head]);
+        let size = (HEADER_LEN + head.len() + count) as u32;
+        self.bytes[before + 4..before + 8].copy_from_slice(&size.to_le_bytes());
+        let at = self.bytes.len();
+        self.bytes.resize(at + count, 0);
+        let filled = fill(&mut self.bytes[at..]);
+        if filled.is_none() {
+            self.bytes.truncate(before);
+        }
+        filled
+    }
+
+    fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        while !self.is_empty() {
+            match net::send(socket, &self.bytes[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(n) => self.sent += n,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // Moving the rest costs no more than sending did: only when at least half has gone.
+                    if self.sent >= self.bytes.len() / 2 {
+                        self.bytes.drain(..self.sent);
+                        self.sent = 0;
+                    }
+                    return Ok(());
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        self.bytes.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+    /// What it says.
+    pub input: Input,
+    /// What it is told.
+    pub output: Output,
+}
+
+impl Connection {
+    /// A connection over an accepted stream socket.
+    pub fn new(socket: OwnedFd) -> Connection {
+        Connection { socket, input: Input::new(), output: Output::default() }
+    }
+
+    /// The descriptor to poll.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// One receive.
+    pub fn fill(&mut self) -> Result<Filled, Errno> {
+        self.input.fill(self.socket.as_fd())
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    pub fn flush(&mut self) -> Result<(), Errno> {
+        self.output.flush(self.socket.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
+    use std::io::IoSlice;
+    use std::os::unix::net::UnixStream;
+
+    fn pair() -> (Connection, UnixStream) {
+        let (a, b) = UnixStream::pair().unwrap();
+        (Connection::new(a.into()), b)
+    }
+
+    fn message(id: u16, body: usize) -> Vec<u8> {
+        let header = Header { id, command: 9, size: (HEADER_LEN + body) as u32, ..Header::default() };
+        let mut bytes = bytemuck::bytes_of(&header).to_vec();
+        bytes.resize(HEADER_LEN + body, id as u8);
+        bytes
+    }
+
+    fn send_with_fds(stream: &UnixStream, bytes: &[u8], count: usize) {
+        let files: Vec<_> = (0..count).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        let fds: Vec<_> = files.iter().map(|f| f.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if count > 0 {
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+        }
+        net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
+    }
+
+    fn open_fds() -> usize {
+        std::fs::read_dir("/proc/self/fd").unwrap().count()
+    }
+
+    #[test]
+    fn messages_survive_any_cut_and_keep_their_descriptors() {
+        let (mut c, peer) = pair();
+        // Plain messages in front and behind; two senders of descriptors in a row.
+        send_with_fds(&peer, &message(0, 40), 0);
+        send_with_fds(&peer, &message(1, 3), 2);
+        send_with_fds(&peer, &message(2, 0), 1);
+        send_with_fds(&peer, &message(3, 9)[..7], 0);
+        send_with_fds(&peer, &message(3, 9)[7..], 0);
+        let mut seen = Vec::new();
+        while c.fill().unwrap() != Filled::Empty {
+            while let Some(m) = c.input.message().unwrap() {
+                assert!(m.body.iter().all(|b| *b == m.header.id as u8));
+                seen.push((m.header.id, m.body.len(), m.fds.len()));
+            }
+        }
+        assert_eq!(seen, [(0, 40, 0), (1, 3, 2), (2, 0, 1), (3, 9, 0)]);
+        drop(peer);
+        assert_eq!(c.fill(), Ok(Filled::Closed));
+    }
+
+    #[test]
+    fn a_flood_of_descriptors_within_one_message_is_closed() {
+        let (mut c, peer) = pair();
+        let bytes = message(1, 100);
+        let before = open_fds();
+        for byte in &bytes[..100] {
+            send_with_fds(&peer, &[*byte], 16);
+            let _ = c.fill().unwrap();
+            assert!(c.input.message().unwrap().is_none());
+        }
+        // Other tests of this process may hold a few descriptors of their own meanwhile.
+        assert!(open_fds() <= before + 300, "{} after {before}", open_fds());
+        send_with_fds(&peer, &bytes[100..], 0);
+        let _ = c.fill().unwrap();
+        assert_eq!(c.input.message().unwrap().unwrap().fds.len(), MAX_FDS);
+    }
+
+    #[test]
+    fn more_descriptors_than_announced_are_reported_lost() {
+        let (mut c, peer) = pair();
+        send_with_fds(&peer, &message(1, 0), MAX_FDS + 5);
+        assert_eq!(c.fill(), Ok(Filled::Bytes { drained: false, lost_fds: true }));
+        assert_eq!(c.input.message().unwrap().unwrap().fds.len(), MAX_FDS);
+    }
+
+    #[test]
+    fn an_impossible_length_is_the_end() {
+        let (mut c, peer) = pair();
+        send_with_fds(&peer, &[0xff; 16], 0);
+        c.fill().unwrap();
+        assert_eq!(c.input.message().unwrap_err(), Desync(u32::MAX));
+    }
+}

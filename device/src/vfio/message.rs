@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The bytes of the vfio-user protocol: each message is parsed once, completely, before anything acts on it.
+//!
+//! Layouts are those of the vfio-user specification and of `<linux/vfio.h>`; all integers are little-endian. A message
+//! is a [`Header`] of 16 bytes, which holds the length of the whole, and a body.
+
+use bytemuck::{Pod, Zeroable};
+use rustix::io::Errno;
+use serde::Deserialize;
+
+/// Bytes of a [`Header`].
+pub const HEADER_LEN: usize = 16;
+/// Most bytes of data in one region access; announced as `max_data_xfer_size`. QEMU's largest is the whole config space.
+pub const MAX_DATA: usize = 64 << 10;
+/// Longest message taken: a region access with [`MAX_DATA`] bytes, or a generous version message.
+pub const MAX_MESSAGE: usize = MAX_DATA + 4096;
+/// Most file descriptors taken with one message; announced as `max_msg_fds`. QEMU sends at most 16.
+pub const MAX_FDS: usize = 16;
+
+/// Commands.
+pub mod command {
+    /// Protocol version and capabilities; the first message.
+    pub const VERSION: u16 = 1;
+    /// A range of guest memory appears.
+    pub const DMA_MAP: u16 = 2;
+    /// A range of guest memory goes.
+    pub const DMA_UNMAP: u16 = 3;
+    /// What the device is.
+    pub const DEVICE_GET_INFO: u16 = 4;
+    /// What a region is.
+    pub const DEVICE_GET_REGION_INFO: u16 = 5;
+    /// What an interrupt index is.
+    pub const DEVICE_GET_IRQ_INFO: u16 = 7;
+    /// Event descriptors and masks of interrupts.
+    pub const DEVICE_SET_IRQS: u16 = 8;
+    /// Load from a region.
+    pub const REGION_READ: u16 = 9;
+    /// Store to a region.
+    pub const REGION_WRITE: u16 = 10;
+    /// Function level reset.
+    pub const DEVICE_RESET: u16 = 13;
+    /// Many stores in one message (offered by QEMU as `write_multiple`).
+    pub const REGION_WRITE_MULTI: u16 = 15;
+}
+
+/// Header flag bits.
+pub mod flag {
+    /// Mask of the message type: 0 command, 1 reply.
+    pub const TYPE: u32 = 0xf;
+    /// Type of a reply.
+    pub const REPLY: u32 = 1;
+    /// The sender wants no reply: a posted write.
+    pub const NO_REPLY: u32 = 0x10;
+    /// The reply carries an errno.
+    pub const ERROR: u32 = 0x20;
+}
+
+/// Bits of [`IrqSet::flags`].
+pub mod irq_set {
+    /// No data: the action concerns all vectors named.
+    pub const DATA_NONE: u32 = 1;
+    /// One byte per vector says whether the action concerns it.
+    pub const DATA_BOOL: u32 = 2;
+    /// One event descriptor per vector, or none at all to detach them.
+    pub const DATA_EVENTFD: u32 = 4;
+    /// Mask.
+    pub const ACTION_MASK: u32 = 8;
+    /// Unmask.
+    pub const ACTION_UNMASK: u32 = 16;
+    /// Trigger, or say what to do on a trigger.
+    pub const ACTION_TRIGGER: u32 = 32;
+}
+
+/// Bits of [`DmaMap::flags`].
+pub mod dma_map {
+    /// The device may load.
+    pub const READ: u32 = 1;
+    /// The device may store.
+    pub const WRITE: u32 = 2;
+}
+
+/// Bits of [`DmaUnmap::flags`].
+pub mod dma_unmap {
+    /// Return a bitmap of dirty pages (not supported).
+    pub const GET_DIRTY_BITMAP: u32 = 1;
+    /// Everything; address and size mean nothing.
+    pub const ALL: u32 = 2;
+}
+
+/// What every message starts with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Header {
+    /// Chosen by the sender, returned in the reply.
+    pub id: u16,
+    /// One of [`command`].
+    pub command: u16,
+    /// Bytes of the whole message.
+    pub size: u32,
+    /// Bits of [`flag`].
+    pub flags: u32,
+    /// errno of an error reply.
+    pub error: u32,
+}
+
+impl Header {
+    /// Whether the sender waits for an answer.
+    pub fn wants_reply(&self) -> bool {
+        self.flags & flag::NO_REPLY == 0
+    }
+}
+
+/// Body of DMA_MAP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct DmaMap {
+    /// Bytes of this structure.
+    pub argsz: u32,
+    /// Bits of [`dma_map`].
+    pub flags: u32,
+    /// Offset in the file that comes with the message, if one does.
+    pub offset: u64,
+    /// First DMA address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Body of DMA_UNMAP and of its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct DmaUnmap {
+    /// Bytes of this structure.
+    pub argsz: u32,
+    /// Bits of [`dma_unmap`].
+    pub flags: u32,
+    /// First DMA address.
+    pub address: u64,
+    /// Bytes; in the reply, those unmapped.
+    pub size: u64,
+}
+
+/// Body of DEVICE_GET_INFO and of its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct DeviceInfo {
+    /// Bytes the sender has room for, or gives.
+    pub argsz: u32,
+    /// 1 resettable, 2 PCI.
+    pub flags: u32,
+    /// Number of regions.
+    pub regions: u32,
+    /// Number of interrupt indexes.
+    pub irqs: u32,
+}
+
+/// Body of DEVICE_GET_REGION_INFO and of its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct RegionInfo {
+    /// Bytes the sender has room for, or gives.
+    pub argsz: u32,
+    /// 1 readable, 2 writable (4, mmap-able, would end posted writes for the whole device).
+    pub flags: u32,
+    /// Which region.
+    pub index: u32,
+    /// Where capabilities start: none.
+    pub cap_offset: u32,
+    /// Bytes of the region.
+    pub size: u64,
+    /// mmap offset: none.
+    pub offset: u64,
+}
+
+/// Body of DEVICE_GET_IRQ_INFO and of its reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct IrqInfo {
+    /// Bytes the sender has room for, or gives.
+    pub argsz: u32,
+    /// 1: signalled through event descriptors.
+    pub flags: u32,
+    /// Which interrupt index.
+    pub index: u32,
+    /// Vectors of that index.
+    pub count: u32,
+}
+
+/// Body of DEVICE_SET_IRQS, before its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct IrqSet {
+    /// Bytes of this structure and its data.
+    pub argsz: u32,
+    /// Bits of [`irq_set`].
+    pub flags: u32,
+    /// Which interrupt index.
+    pub index: u32,
+    /// First vector.
+    pub start: u32,
+    /// Vectors.
+    pub count: u32,
+}
+
+/// Body of REGION_READ and REGION_WRITE and of their replies, before the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct Access {
+    /// Offset in the region.
+    pub offset: u64,
+    /// Which region.
+    pub region: u32,
+    /// Bytes.
+    pub count: u32,
+}
+
+/// One store of REGION_WRITE_MULTI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct SmallWrite {
+    /// Where and how much (at most 8 bytes).
+    pub access: Access,
+    /// The bytes, from the lowest address.
+    pub data: [u8; 8],
+}
+
+/// What a client says of itself in VERSION; what it leaves out has the specification's default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Capabilities {
+    /// Whether it sends REGION_WRITE_MULTI if we take it.
+    #[serde(default)]
+    pub write_multiple: bool,
+}
+
+#[derive(Default, Deserialize)]
+struct VersionData {
+    #[serde(default)]
+    capabilities: Capabilities,
+}
+
+/// A message from the client, checked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// VERSION.
+    Version {
+        /// Proposed major version.
+        major: u16,
+        /// Proposed minor version.
+        minor: u16,
+        /// What the client can do.
+        capabilities: Capabilities,
+    },
+    /// DMA_MAP.
+    DmaMap(DmaMap),
+    /// DMA_UNMAP.
+    DmaUnmap(DmaUnmap),
+    /// DEVICE_GET_INFO.
+    DeviceInfo,
+    /// DEVICE_GET_REGION_INFO of a region index.
+    RegionInfo(u32),
+    /// DEVICE_GET_IRQ_INFO of an interrupt index.
+    IrqInfo(u32),
+    /// DEVICE_SET_IRQS and, with DATA_BOOL, one byte per vector.
+    SetIrqs(IrqSet, &'a [u8]),
+    /// REGION_READ.
+    Read(Access),
+    /// REGION_WRITE, with exactly `count` bytes.
+    Write(Access, &'a [u8]),
+    /// REGION_WRITE_MULTI.
+    WriteMulti(SmallWrites<'a>),
+    /// DEVICE_RESET.
+    Reset,
+}
+
+/// The stores of a REGION_WRITE_MULTI: whole entries.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SmallWrites<'a>(&'a [u8]);
+
+impl<'a> SmallWrites<'a> {
+    /// The stores in order.
+    pub fn iter(&self) -> impl Iterator<Item = SmallWrite> + 'a {
+        self.0.chunks_exact(size_of::<SmallWrite>()).map(bytemuck::pod_read_unaligned)
+    }
+}
+
+/// Why a message is refused; the stream goes on with the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What the reply carries.
+    pub errno: Errno,
+    /// For the log: the thing, the value, what was expected.
+    pub why: String,
+}
+
+impl Refused {
+    /// A refusal.
+    pub fn new(errno: Errno, why: impl Into<String>) -> Refused {
+        Refused { errno, why: why.into() }
+    }
+}
+
+/// The length of a message makes no sense, so the place of the next one is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message claims {0} bytes, expected {HEADER_LEN} to {MAX_MESSAGE}: the place of the next one is lost")]
+pub struct Desync(pub u32);
+
+/// The header at the start of `bytes` and the length of its message; `None` if more bytes are needed even for that.
+pub fn frame(bytes: &[u8]) -> Result<Option<(Header, usize)>, Desync> {
+    let Some(head) = bytes.get(..HEADER_LEN) else { return Ok(None) };
+    let header: Header = bytemuck::pod_read_unaligned(head);
+    let size = header.size as usize;
+    if !(HEADER_LEN..=MAX_MESSAGE).contains(&size) {
+        return Err(Desync(header.size));
+    }
+    Ok(Some((header, size)))
+}
+
+/// The structure at the start of a body, and what follows it.
+fn take<T: Pod>(name: &str, body: &[u8]) -> Result<(T, usize), Refused> {
+    let size = size_of::<T>();
+    match body.get(..size) {
+        Some(head) => Ok((bytemuck::pod_read_unaligned(head), size)),
+        None => {
+            Err(Refused::new(Errno::INVAL, format!("{name}: body of {} bytes, expected at least {size}", body.len())))
+        }
+    }
+}
+
+fn room(name: &str, argsz: u32, size: usize) -> Result<(), Refused> {
+    if (argsz as usize) < size {
+        return Err(Refused::new(Errno::INVAL, format!("{name}: argsz {argsz}, expected at least {size}")));
+    }
+    Ok(())
+}
+
+fn exactly(name: &str, found: usize, expected: usize) -> Result<(), Refused> {
+    if found != expected {
+        return Err(Refused::new(Errno::INVAL, format!("{name}: {found} bytes of data, expected {expected}")));
+    }
+    Ok(())
+}
+
+impl<'a> Request<'a> {
+    /// Parses the body of a message. Never panics; what it returns is consistent in itself (lengths and counts agree).
+    pub fn parse(header: &Header, body: &'a [u8]) -> Result<Request<'a>, Refused> {
+        match header.command {
+            command::VERSION => {
+                let ([major, minor], used) = take::<[u16; 2]>("VERSION", body)?;
+                let capabilities = version_data(&body[used..])?;
+                Ok(Request::Version { major, minor, capabilities })
+            }
+            command::DMA_MAP => {
+                let (map, used) = take::<DmaMap>("DMA_MAP", body)?;
+                exactly("DMA_MAP", body.len() - used, 0)?;
+                Ok(Request::DmaMap(map))
+            }
+            command::DMA_UNMAP => {
+                let (unmap, used) = take::<DmaUnmap>("DMA_UNMAP", body)?;
+                if unmap.flags & dma_unmap::GET_DIRTY_BITMAP != 0 {
+                    return Err(Refused::new(Errno::NOTSUP, "DMA_UNMAP: dirty page bitmaps are not kept"));
+                }
+                exactly("DMA_UNMAP", body.len() - used, 0)?;
+                Ok(Request::DmaUnmap(unmap))
+            }
+            command::DEVICE_GET_INFO => {
+                let (info, _) = take::<DeviceInfo>("DEVICE_GET_INFO", body)?;
+                room("DEVICE_GET_INFO", info.argsz, size_of::<DeviceInfo>())?;
+                Ok(Request::DeviceInfo)
+            }
+            command::DEVICE_GET_REGION_INFO => {
+                let (info, _) = take::<RegionInfo>("DEVICE_GET_REGION_INFO", body)?;
+                room("DEVICE_GET_REGION_INFO", info.argsz, size_of::<RegionInfo>())?;
+                Ok(Request::RegionInfo(info.index))
+            }
+            command::DEVICE_GET_IRQ_INFO => {
+                let (info, _) = take::<IrqInfo>("DEVICE_GET_IRQ_INFO", body)?;
+                room("DEVICE_GET_IRQ_INFO", info.argsz, size_of::<IrqInfo>())?;
+                Ok(Request::IrqInfo(info.index))
+            }
+            command::DEVICE_SET_IRQS => {
+                let (set, used) = take::<IrqSet>("DEVICE_SET_IRQS", body)?;
+                let data = &body[used..];
+                if set.flags & irq_set::DATA_BOOL != 0 {
+                    exactly("DEVICE_SET_IRQS with DATA_BOOL", data.len(), set.count as usize)?;
+                }
+                Ok(Request::SetIrqs(set, data))
+            }
+            command::REGION_READ => {
+                let (access, used) = take::<Access>("REGION_READ", body)?;
+                exactly("REGION_READ", body.len() - used, 0)?;
+                Ok(Request::Read(counted("REGION_READ", access)?))
+            }
+            command::REGION_WRITE => {
+                let (access, used) = take::<Access>("REGION_WRITE", body)?;
+                let access = counted("REGION_WRITE", access)?;
+                exactly("REGION_WRITE", body.len() - used, access.count as usize)?;
+                Ok(Request::Write(access, &body[used..]))
+            }
+            command::REGION_WRITE_MULTI => {
+                let (count, used) = take::<u64>("REGION_WRITE_MULTI", body)?;
+                let data = &body[used..];
+                let expected = usize::try_from(count).ok().and_then(|n| n.checked_mul(size_of::<SmallWrite>()));
+                if expected != Some(data.len()) {
+                    let why = format!("REGION_WRITE_MULTI: {count} stores in {} bytes, expected 24 each", data.len());
+                    return Err(Refused::new(Errno::INVAL, why));
+                }
+                let writes = SmallWrites(data);
+                for write in writes.iter() {
+                    if write.access.count > 8 {
+                        let why =
+                            format!("REGION_WRITE_MULTI: a store of {} bytes, expected at most 8", write.access.count);
+                        return Err(Refused::new(Errno::INVAL, why));
+                    }
+                }
+                Ok(Request::WriteMulti(writes))
+            }
+            command::DEVICE_RESET => Ok(Request::Reset),
+            // GET_REGION_IO_FDS, DIRTY_PAGES, DMA_READ and DMA_WRITE (which are ours to send), and what nobody knows.
+            other => Err(Refused::new(Errno::NOTSUP, format!("command {other} is not supported"))),
+        }
+    }
+}
+
+fn counted(name: &str, access: Access) -> Result<Access, Refused> {
+    if access.count == 0 || access.count as usize > MAX_DATA {
+        let why = format!("{name}: {} bytes, expected 1 to {MAX_DATA}", access.count);
+        return Err(Refused::new(Errno::INVAL, why));
+    }
+    Ok(access)
+}
+
+/// The JSON text of a version message; none at all is allowed.
+fn version_data(bytes: &[u8]) -> Result<Capabilities, Refused> {
+    let Some((last, text)) = bytes.split_last() else { return Ok(Capabilities::default()) };
+    if *last != 0 {
+        return Err(Refused::new(Errno::INVAL, "VERSION: the capabilities do not end with NUL"));
+    }
+    if text.is_empty() {
+        return Ok(Capabilities::default());
+    }
+    serde_json::from_slice::<VersionData>(text)
+        .map(|data| data.capabilities)
+        .map_err(|e| Refused::new(Errno::INVAL, format!("VERSION: the capabilities are not the JSON expected: {e}")))
+}
+
+/// The capabilities we answer: a subset of what the client offered. NUL-terminated JSON.
+pub fn version_reply(client: Capabilities) -> Vec<u8> {
+    let mut text = format!(r#"{{"capabilities":{{"max_msg_fds":{MAX_FDS},"max_data_xfer_size":{MAX_DATA}"#);
+    if client.write_multiple {
+        text.push_str(r#","write_multiple":true"#);
+    }
+    text.push_str("}}\0");
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header(command: u16, body: usize) -> Header {
+        Header { id: 1, command, size: (HEADER_LEN + body) as u32, flags: 0, error: 0 }
+    }
+
+    #[test]
+    fn the_layouts_are_those_of_the_specification() {
+        assert_eq!(size_of::<Header>(), 16);
+        assert_eq!(size_of::<DmaMap>(), 32);
+        assert_eq!(size_of::<DmaUnmap>(), 24);
+        assert_eq!(size_of::<DeviceInfo>(), 16);
+        assert_eq!(size_of::<RegionInfo>(), 32);
+        assert_eq!(size_of::<IrqInfo>(), 16);
+        assert_eq!(size_of::<IrqSet>(), 20);
+        assert_eq!(size_of::<Access>(), 16);
+        assert_eq!(size_of::<SmallWrite>(), 24);
+    }
+
+    #[test]
+    fn qemus_version_message_is_understood() {
+        let json = br#"{"capabilities": {"max_msg_fds": 16, "max_data_xfer_size": 1048576, "write_multiple": true, "migration": {"pgsize": 4096}}}"#;
+        let mut body = vec![0, 0, 0, 0];
+        body.extend_from_slice(json);
+        body.push(0);
+        let request = Request::parse(&header(command::VERSION, body.len()), &body).unwrap();
+        let capabilities = Capabilities { write_multiple: true };
+        assert_eq!(request, Request::Version { major: 0, minor: 0, capabilities });
+        // QEMU's buffer for the reply is as long as its request.
+        assert!(version_reply(capabilities).len() <= json.len());
+    }
+
+    #[test]
+    fn a_version_without_capabilities_has_the_defaults() {
+        for body in [&[0, 0, 1, 0][..], &[0, 0, 1, 0, 0], b"\0\0\x01\0{}\0"] {
+            let request = Request::parse(&header(command::VERSION, body.len()), body).unwrap();
+            assert_eq!(request, Request::Version { major: 0, minor: 1, capabilities: Capabilities::default() });
+        }
+        for body in [&[0, 0, 1][..], b"\0\0\x01\0{}", b"\0\0\x01\0{\0", b"\0\0\x01\0\xff\xff\0"] {
+            assert_eq!(Request::parse(&header(command::VERSION, body.len()), body).unwrap_err().errno, Errno::INVAL);
+        }
+    }
+
+    #[test]
+    fn lengths_are_bounded_before_anything_is_kept() {
+        for (size, ok) in [(0u32, false), (15, false), (16, true), (MAX_MESSAGE as u32, true), (u32::MAX, false)] {
+            let bytes = bytemuck::bytes_of(&Header { size, ..header(9, 0) }).to_vec();
+            assert_eq!(frame(&bytes).is_ok(), ok, "{size}");
+        }
+        assert_eq!(frame(&[0xff; 15]), Ok(None));
+    }
+
+    #[test]
+    fn counts_that_disagree_with_lengths_are_refused() {
+        let access = |count| Access { offset: 0, region: 0, count };
+        let mut body = bytemuck::bytes_of(&access(4)).to_vec();
+        body.extend_from_slice(&[1, 2, 3]);
+        assert!(Request::parse(&header(command::REGION_WRITE, body.len()), &body).is_err());
+        body.push(4);
+        assert!(Request::parse(&header(command::REGION_WRITE, body.len()), &body).is_ok());
+        for count in [0, MAX_DATA as u32 + 1, u32::MAX] {
+            let body = bytemuck::bytes_of(&access(count)).to_vec();
+            assert!(Request::parse(&header(command::REGION_READ, body.len()), &body).is_err());
+        }
+        for count in [0u64, 2, u64::MAX, u64::MAX / 24 + 1] {
+            let mut body = count.to_le_bytes().to_vec();
+            body.extend_from_slice(bytemuck::bytes_of(&SmallWrite::default()));
+            assert!(Request::parse(&header(command::REGION_WRITE_MULTI, body.len()), &body).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(command in 0u16..20, body in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = frame(&body);
+            if let Ok(Request::WriteMulti(writes)) = Request::parse(&header(command, body.len()), &body) {
+                prop_assert!(writes.iter().all(|w| w.access.count <= 8));
+            }
+        }
+    }
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the messages mean: a session asks a [`Backend`], and replies.
+//!
+//! A load may be answered at once or later, while further messages are served. Each message that wants a reply gets
+//! exactly one; a posted one gets none, not even an error. A message that makes no sense is refused with an errno, and the
+//! stream goes on with the next.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+
+use super::connection::{Message, Output};
+use super::message::{
+    Access, DeviceInfo, DmaMap, DmaUnmap, Header, IrqInfo, IrqSet, Refused, RegionInfo, Request, flag, version_reply,
+};
+
+/// The session's name for a load that is answered later; never reused.
+pub type Token = u64;
+
+/// Loads that may wait at once. QEMU has one, since it holds its big lock meanwhile.
+pub const MAX_WAITING: usize = 4096;
+
+/// Region indexes of a PCI device: BARs 0 to 5, ROM, config space, VGA.
+pub const REGIONS: u32 = 9;
+/// The region that is the config space.
+pub const CONFIG_REGION: u32 = 7;
+/// Interrupt indexes of a PCI device: INTx, MSI, MSI-X, error, request.
+pub const IRQ_INDEXES: u32 = 5;
+
+/// How a load went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The data is there.
+    Now,
+    /// [`Session::complete`] will be called with the token.
+    Later,
+}
+
+/// A device behind the protocol. Offsets and sizes have been checked to lie within the region.
+pub trait Backend {
+    /// Bytes of a region; 0 if the device has none of that index.
+    fn region_size(&self, region: u32) -> u64;
+
+    /// Vectors of an interrupt index; 0 if the device has none.
+    fn vectors(&self, index: u32) -> u32;
+
+    /// Loads `data.len()` bytes.
+    fn read(&mut self, token: Token, region: u32, offset: u64, data: &mut [u8]) -> Answer;
+
+    /// Stores `data`.
+    fn write(&mut self, region: u32, offset: u64, data: &[u8]);
+
+    /// A range of guest memory appears, with or without a file.
+    fn dma_map(&mut self, map: DmaMap, fd: Option<OwnedFd>) -> Result<(), Refused>;
+
+    /// A range of guest memory goes; when this returns the device holds no reference to it. Returns the bytes unmapped.
+    fn dma_unmap(&mut self, unmap: DmaUnmap) -> Result<u64, Refused>;
+
+    /// Event descriptors and masks of interrupts.
+    fn set_irqs(&mut self, set: IrqSet, data: &[u8], fds: Vec<OwnedFd>) -> Result<(), Refused>;
+
+    /// Resets the device; when this returns nothing of its earlier life touches guest memory.
+    fn reset(&mut self);
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    header: Header,
+    access: Access,
+}
+
+/// The protocol state of one client after the other.
+#[derive(Debug, Default)]
+pub struct Session {
+    negotiated: bool,
+    waiting: HashMap<Token, Waiting>,
+    next_token: Token,
+}
+
+impl Session {
+    /// Ready for a client.
+    pub fn new() -> Session {
+        Session::default()
+    }
+
+    /// Whether the client has introduced itself.
+    pub fn negotiated(&self) -> bool {
+        self.negotiated
+    }
+
+    /// The client has gone: forgets it and the loads it waited for.
+    pub fn end(&mut self) {
+        self.negotiated = false;
+        self.waiting.clear();
+    }
+
+    /// Serves one message. `Err` says why it was refused, for the log; the client has been told.
+    pub fn handle(
+        &mut self,
+        message: Message<'_>,
+        backend: &mut impl Backend,
+        out: &mut Output,
+    ) -> Result<(), Refused> {
+        let header = message.header;
+        match header.flags & flag::TYPE {
+            0 => {}
+            // We send no commands, so no reply is due. Answering one would start a ping-pong.
+            flag::REPLY => return Err(Refused::new(Errno::INVAL, format!("a reply (id {}) to nothing", header.id))),
+            other => {
+                let refused = Refused::new(Errno::INVAL, format!("message type {other}, expected 0 (command)"));
+                return self.refuse(&header, refused, out);
+            }
+        }
+        let result = Request::parse(&header, message.body)
+            .and_then(|request| self.serve(&header, request, message.fds, backend, out));
+        match result {
+            Ok(()) => Ok(()),
+            Err(refused) => self.refuse(&header, refused, out),
+        }
+    }
+
+    fn refuse(&mut self, header: &Header, refused: Refused, out: &mut Output) -> Result<(), Refused> {
+        if header.wants_reply() {
+            out.error(header, refused.errno);
+        }
+        Err(refused)
+    }
+
+    fn serve(
+        &mut self,
+        header: &Header,
+        request: Request<'_>,
+        mut fds: Vec<OwnedFd>,
+        backend: &mut impl Backend,
+        out: &mut Output,
+    ) -> Result<(), Refused> {
+        if let Request::Version { major, minor, capabilities } = request {
+            if self.negotiated {
+                return Err(Refused::new(Errno::INVAL, "a second VERSION message"));
+            }
+            if major != 0 {
+                let why = format!("the client speaks protocol {major}.{minor}, expected 0.x");
+                return Err(Refused::new(Errno::PROTONOSUPPORT, why));
+            }
+            self.negotiated = true;
+            self.reply(header, &[&[0; 4], &version_reply(capabilities)], out);
+            return Ok(());
+        }
+        if !self.negotiated {
+            return Err(Refused::new(Errno::PROTO, format!("command {} before VERSION", header.command)));
+        }
+        match request {
+            Request::Version { .. } => {}
+            Request::DmaMap(map) => {
+                if fds.len() > 1 {
+                    let why = format!("DMA_MAP with {} descriptors, expected 0 or 1", fds.len());
+                    return Err(Refused::new(Errno::INVAL, why));
+                }
+                backend.dma_map(map, fds.pop())?;
+                self.reply(header, &[], out);
+            }
+            Request::DmaUnmap(unmap) => {
+                let size = backend.dma_unmap(unmap)?;
+                self.reply(header, &[bytemuck::bytes_of(&DmaUnmap { size, ..unmap })], out);
+            }
+            Request::DeviceInfo => {
+                let info = DeviceInfo {
+                    argsz: size_of::<DeviceInfo>() as u32,
+                    flags: 1 | 2,
+                    regions: REGIONS,
+                    irqs: IRQ_INDEXES,
+                };
+                self.reply(header, &[bytemuck::bytes_of(&info)], out);
+            }
+            Request::RegionInfo(index) => {
+                if index >= REGIONS {
+                    let why = format!("DEVICE_GET_REGION_INFO of region {index}, expected 0 to {}", REGIONS - 1);
+                    return Err(Refused::new(Errno::INVAL, why));
+                }
+                let size = backend.region_size(index);
+                let info = RegionInfo {
+                    argsz: size_of::<RegionInfo>() as u32,
+                    flags: if size > 0 { 1 | 2 } else { 0 },
+                    index,
+                    cap_offset: 0,
+                    size,
+                    offset: 0,
+                };
+                self.reply(header, &[bytemuck::bytes_of(&info)], out);
+            }
+            Request::IrqInfo(index) => {
+                if index >= IRQ_INDEXES {
+                    let why = format!("DEVICE_GET_IRQ_INFO of index {index}, expected 0 to {}", IRQ_INDEXES - 1);
+                    return Err(Refused::new(Errno::INVAL, why));
+                }
+                // NORESIZE stays clear, as QEMU expects; MASKABLE too: MSI vectors are masked in the guest.
+                let info =
+                    IrqInfo { argsz: size_of::<IrqInfo>() as u32, flags: 1, index, count: backend.vectors(index) };
+                self.reply(header, &[bytemuck::bytes_of(&info)], out);
+            }
+            Request::SetIrqs(set, data) => {
+                if set.index >= IRQ_INDEXES {
+                    let why = format!("DEVICE_SET_IRQS of index {}, expected 0 to {}", set.index, IRQ_INDEXES - 1);
+                    return Err(Refused::new(Errno::INVAL, why));
+                }
+                backend.set_irqs(set, data, fds)?;
+                self.reply(header, &[], out);
+            }
+            Request::Read(access) => {
+                check(backend, &access)?;
+                if !header.wants_reply() {
+                    return Err(Refused::new(Errno::INVAL, "REGION_READ without a reply wanted"));
+                }
+                if self.waiting.len() >= MAX_WAITING {
+                    return Err(Refused::new(Errno::BUSY, format!("{MAX_WAITING} loads wait already")));
+                }
+                let token = self.next_token;
+                self.next_token += 1;
+                let head = bytemuck::bytes_of(&access);
+                let now = out.reply_with(header, head, access.count as usize, |data| {
+                    match backend.read(token, access.region, access.offset, data) {
+                        Answer::Now => Some(()),
+                        Answer::Later => None,
+                    }
+                });
+                if now.is_none() {
+                    self.waiting.insert(token, Waiting { header: *header, access });
+                }
+            }
+            Request::Write(access, data) => {
+                check(backend, &access)?;
+                backend.write(access.region, access.offset, data);
+                self.reply(header, &[bytemuck::bytes_of(&access)], out);
+            }
+            Request::WriteMulti(writes) => {
+                for write in writes.iter() {
+                    check(backend, &write.access)?;
+                    let data = &write.data[..(write.access.count as usize).min(8)];
+                    backend.write(write.access.region, write.access.offset, data);
+                }
+                self.reply(header, &[], out);
+            }
+            Request::Reset => {
+                backend.reset();
+                self.reply(header, &[], out);
+            }
+        }
+        Ok(())
+    }
+
+    fn reply(&self, header: &Header, body: &[&[u8]], out: &mut Output) {
+        if header.wants_reply() {
+            out.reply(header, body);
+        }
+    }
+
+    /// Answers a load that was left for later. Loads of a client that has gone are ignored.
+    pub fn complete(&mut self, token: Token, value: u64, out: &mut Output) {
+        let Some(Waiting { header, access }) = self.waiting.remove(&token) else { return };
+        let head = bytemuck::bytes_of(&access);
+        out.reply_with(&header, head, access.count as usize, |data| {
+            spread(value, data);
+            Some(())
+        });
+    }
+}
+
+/// The low bytes of `value`; where there are more than 8 the access was refused, and all of them are ones.
+pub fn spread(value: u64, data: &mut [u8]) {
+    match data.len() {
+        n @ 0..=8 => data.copy_from_slice(&value.to_le_bytes()[..n]),
+        _ => data.fill(0xff),
+    }
+}
+
+fn check(backend: &impl Backend, access: &Access) -> Result<(), Refused> {
+    let size = if access.region < REGIONS { backend.region_size(access.region) } else { 0 };
+    let inside = access.offset.checked_add(u64::from(access.count)).is_some_and(|end| end <= size);
+    if !inside {
+        let why = format!(
+            "access of {} bytes at {:#x} of region {}: the region has {size} bytes",
+            access.count, access.offset, access.region
+        );
+        return Err(Refused::new(Errno::INVAL, why));
+    }
+    Ok(())
+}
