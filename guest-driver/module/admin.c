@@ -60,38 +60,17 @@ int tg_status_to_errno(u32 status)
 	return -EREMOTEIO;
 }
 
-/* Slots of each class. The last slot is for tg_admin_alone(). */
-static void tg_admin_range(const struct tg_device *tg, enum tg_admin_class class,
-			   u32 *from, u32 *to)
-{
-	u32 quarter = (tg->admin.count - 1) / 4;
-
-	switch (class) {
-	case TG_ADMIN_QUICK:
-		*from = 0;
-		*to = quarter;
-		break;
-	case TG_ADMIN_SLOW:
-		*from = quarter;
-		*to = 2 * quarter;
-		break;
-	case TG_ADMIN_REMOTE:
-		*from = 2 * quarter;
-		*to = tg->admin.count - 1;
-		break;
-	}
-}
-
 static bool tg_admin_take(struct tg_device *tg, enum tg_admin_class class, u32 *n)
 {
 	struct tg_admin *admin = &tg->admin;
-	u32 from, to;
+	/* The last slot is for tg_admin_alone(). */
+	u32 share = (admin->count - 1) / TG_ADMIN_CLASSES;
+	u32 end = (class + 1) * share;
 	bool found;
 
-	tg_admin_range(tg, class, &from, &to);
 	spin_lock(&admin->lock);
-	*n = find_next_zero_bit(admin->busy, to, from);
-	found = *n < to;
+	*n = find_next_zero_bit(admin->busy, end, class * share);
+	found = *n < end;
 	if (found)
 		__set_bit(*n, admin->busy);
 	spin_unlock(&admin->lock);
@@ -389,9 +368,9 @@ int tg_admin_init(struct tg_device *tg)
 	u32 i;
 
 	admin->count = min_t(u32, readl(tg->regs + TG_REG_ADMIN_SLOTS), TG_ADMIN_SLOTS);
-	if (admin->count < 5) {
-		dev_err(&tg->pdev->dev, "the board has %u command slots: expected at least 5\n",
-			admin->count);
+	if (admin->count <= TG_ADMIN_CLASSES) {
+		dev_err(&tg->pdev->dev, "the board has %u command slots: expected at least %u\n",
+			admin->count, TG_ADMIN_CLASSES + 1);
 		return -ENODEV;
 	}
 	spin_lock_init(&admin->lock);

@@ -70,17 +70,21 @@
 #define TG_ADMIN_PATIENCE 30
 
 /**
- * enum tg_admin_class - how long a command may take, and so which slots it uses
- * @TG_ADMIN_QUICK: The board executes it at once.
- * @TG_ADMIN_SLOW: It completes when nothing is in flight any more.
- * @TG_ADMIN_REMOTE: Another node answers; the waiter can be killed.
+ * enum tg_admin_class - what a command may have to wait for
+ * @TG_ADMIN_QUICK: Nothing.
+ * @TG_ADMIN_REVOKE: Accesses to this guest's memory that are in flight.
+ * @TG_ADMIN_DRAIN: Stores on their way to another node.
+ * @TG_ADMIN_REMOTE: The answer of another node. The waiter can be killed.
+ * @TG_ADMIN_CLASSES: Number of classes.
  *
- * Each class has slots of its own, so slow commands never hold up quick ones.
+ * Each class has slots of its own, so one never holds up another.
  */
 enum tg_admin_class {
 	TG_ADMIN_QUICK,
-	TG_ADMIN_SLOW,
+	TG_ADMIN_REVOKE,
+	TG_ADMIN_DRAIN,
 	TG_ADMIN_REMOTE,
+	TG_ADMIN_CLASSES,
 };
 
 /**

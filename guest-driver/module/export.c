@@ -166,10 +166,10 @@ bool tg_segment_leave(struct tg_segment *segment)
 	if (tg_gone(tg))
 		return false;
 	memcpy(withdraw.name, segment->name, sizeof(withdraw.name));
-	if (segment->published && tg_admin(tg, TG_ADMIN_SLOW, &withdraw, &result))
+	if (segment->published && tg_admin(tg, TG_ADMIN_QUICK, &withdraw, &result))
 		return false;
 	if (segment->granted &&
-	    (tg_admin(tg, TG_ADMIN_SLOW, &clear, &result) || result.status != TG_OK))
+	    (tg_admin(tg, TG_ADMIN_REVOKE, &clear, &result) || result.status != TG_OK))
 		return false;
 
 	if (segment->memory)

@@ -165,7 +165,7 @@ bool tg_remote_leave(struct tg_remote *remote)
 	if (tg_gone(tg))
 		return false;
 	if (remote->set &&
-	    (tg_admin(tg, TG_ADMIN_SLOW, &clear, &result) || result.status != TG_OK))
+	    (tg_admin(tg, TG_ADMIN_DRAIN, &clear, &result) || result.status != TG_OK))
 		return false;
 	if (remote->count) {
 		mutex_lock(&tg->lock);

@@ -414,8 +414,7 @@ static void tg_remove(struct pci_dev *pdev)
 	put_device(&tg->dev);
 }
 
-/* Nothing may write into the memory of the kernel that comes next. */
-static void tg_shutdown(struct pci_dev *pdev)
+static void tg_stop(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
@@ -425,6 +424,27 @@ static void tg_shutdown(struct pci_dev *pdev)
 	tg_quiesce(tg);
 	up_write(&tg->op_lock);
 }
+
+/* Nothing may write into the memory of the kernel that comes next. */
+static void tg_shutdown(struct pci_dev *pdev)
+{
+	tg_stop(pdev);
+}
+
+static void tg_reset_prepare(struct pci_dev *pdev)
+{
+	tg_stop(pdev);
+}
+
+static void tg_reset_done(struct pci_dev *pdev)
+{
+	dev_notice(&pdev->dev, "reset: all exports and imports are gone; unbind and bind the driver to use the board again\n");
+}
+
+static const struct pci_error_handlers tg_error_handlers = {
+	.reset_prepare = tg_reset_prepare,
+	.reset_done = tg_reset_done,
+};
 
 static const struct pci_device_id tg_ids[] = {
 	{ PCI_DEVICE(TG_PCI_VENDOR_ID, TG_PCI_DEVICE_ID_NIC) },
@@ -438,6 +458,7 @@ static struct pci_driver tg_driver = {
 	.probe = tg_probe,
 	.remove = tg_remove,
 	.shutdown = tg_shutdown,
+	.err_handler = &tg_error_handlers,
 };
 
 static int __init tg_init(void)
