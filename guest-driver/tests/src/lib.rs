@@ -1,1 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that run inside a guest, and what they share.
+//!
+//! | Program | What it does |
+//! |---|---|
+//! | `tg-selftest` | every statement about the product that a guest can check, as KTAP; runs in all guests at once |
+//! | `tg-demo` | two guests store into and load from each other's memory, checked word by word |
+//! | `tg-export`, `tg-store`, `tg-load` | one segment, one store, one load, by hand |
+//! | `tg-flood`, `tg-watch` | a store loop that outruns the network, and the receiver that checks it |
+//! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
+//!
+//! Exit codes of all of them: 0 done, 1 a check failed, 2 usage, 3 the board, the driver or a peer refused.
+
+pub mod child;
+pub mod cli;
+pub mod peers;
+pub mod random;
+pub mod raw;
+pub mod stats;
+pub mod user;

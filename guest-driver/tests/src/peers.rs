@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the same program on several nodes finds its peers and keeps step with them, by nothing but the product itself.
+//!
+//! Every node exports a control segment and imports everybody else's. A word has one writer: of the segment of node n,
+//! word p is stored by node p alone, and says how far p is; behind these lies some mail of p for n.
+
+use crate::cli::{Failure, Outcome};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telegraphos::{Error, Node, NodeId, Remote, Segment, Status};
+
+/// Words of mail from one node to another.
+pub const MAIL: u64 = 16;
+
+/// Who takes part.
+#[derive(Clone, Copy, Debug)]
+pub enum Who {
+    /// Every node that is in the cluster now.
+    Present,
+    /// Nodes `0..n`.
+    Count(u32),
+    /// This node and that one.
+    With(NodeId),
+}
+
+/// All participants.
+pub struct Peers {
+    /// The board.
+    pub node: Node,
+    /// Ids of all participants, this node included, in order.
+    pub all: Vec<NodeId>,
+    /// Number of nodes the window can address.
+    pub nodes: u32,
+    control: Segment,
+    remotes: BTreeMap<NodeId, Remote>,
+    patience: Duration,
+}
+
+impl Peers {
+    /// Finds the others; each exports its control segment under `name`.
+    pub fn meet(node: &Node, name: &str, who: Who, patience: Duration) -> Outcome<Peers> {
+        let nodes = node.info()?.nodes;
+        let me = node.id();
+        let candidates: Vec<NodeId> = match who {
+            Who::Present => (0..nodes as NodeId).collect(),
+            Who::Count(count) if count > nodes || u32::from(me) >= count => {
+                return Err(Failure::Usage(format!(
+                    "{count} nodes: this one is node {me}, and the window addresses {nodes}: expected {} to {nodes}",
+                    me + 1
+                )));
+            }
+            Who::Count(count) => (0..count as NodeId).collect(),
+            Who::With(other) => vec![other],
+        };
+        let control = node.export(name, u64::from(nodes) * 8 * (1 + MAIL)).mode(0o606).create()?;
+        let deadline = Instant::now() + patience;
+        let mut remotes = BTreeMap::new();
+        for id in candidates.into_iter().filter(|id| *id != me) {
+            loop {
+                let error = match node.import(id, name).open() {
+                    Ok(remote) => {
+                        remotes.insert(id, remote);
+                        break;
+                    }
+                    Err(error) => error,
+                };
+                let absent = error.status() == Some(Status::NodeDown);
+                if absent && matches!(who, Who::Present) {
+                    break;
+                }
+                let patient = matches!(
+                    error.status(),
+                    Some(Status::NoSegment | Status::NodeDown | Status::LinkDown | Status::Timeout)
+                );
+                if !patient {
+                    return Err(error.into());
+                }
+                if Instant::now() > deadline {
+                    return Err(Failure::Refused(format!("waited {patience:?} for node {id}: {error}")));
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let mut all: Vec<NodeId> = remotes.keys().copied().chain([me]).collect();
+        all.sort_unstable();
+        Ok(Peers { node: node.clone(), all, nodes, control, remotes, patience })
+    }
+
+    /// This node's id.
+    pub fn me(&self) -> NodeId {
+        self.node.id()
+    }
+
+    /// The node `distance` further in the ring of participants.
+    pub fn ring(&self, distance: usize) -> NodeId {
+        let here = self.all.iter().position(|id| *id == self.me()).unwrap_or(0);
+        self.all.get((here + distance) % self.all.len()).copied().unwrap_or(self.me())
+    }
+
+    /// The next node, whom this one stores to.
+    pub fn right(&self) -> NodeId {
+        self.ring(1)
+    }
+
+    /// The previous node, who stores to this one.
+    pub fn left(&self) -> NodeId {
+        self.ring(self.all.len() - 1)
+    }
+
+    /// Ids of nodes that do not take part.
+    pub fn absent(&self) -> impl Iterator<Item = NodeId> {
+        (0..self.nodes as NodeId).filter(|id| !self.all.contains(id))
+    }
+
+    /// Tells everybody that this node has come to `epoch`, and waits for them.
+    pub fn barrier(&self, epoch: u64) -> Outcome<()> {
+        self.arrive(epoch)?;
+        let deadline = Instant::now() + self.patience;
+        for id in self.all.iter().filter(|id| **id != self.me()) {
+            let mut looks = 0u32;
+            loop {
+                let found: u64 = self.control.load(u64::from(*id) * 8)?;
+                if found >= epoch {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    return Err(Failure::Refused(format!(
+                        "node {id} is at step {found}, waited {:?} for step {epoch}: has its program ended?",
+                        self.patience
+                    )));
+                }
+                looks = looks.saturating_add(1);
+                if looks > 100 {
+                    std::thread::sleep(Duration::from_micros(200));
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells everybody that this node has come to `epoch`.
+    pub fn arrive(&self, epoch: u64) -> Outcome<()> {
+        for remote in self.remotes.values() {
+            remote.put64(u64::from(self.me()) * 8, epoch)?;
+        }
+        Ok(())
+    }
+
+    fn mail(&self, from: NodeId, slot: u64) -> u64 {
+        debug_assert!(slot < MAIL);
+        8 * (u64::from(self.nodes) + u64::from(from) * MAIL + slot)
+    }
+
+    /// Leaves a word for a node, which finds it after the next barrier.
+    pub fn tell(&self, to: NodeId, slot: u64, value: u64) -> Outcome<()> {
+        let at = self.mail(self.me(), slot);
+        match self.remotes.get(&to) {
+            Some(remote) => remote.put64(at, value)?,
+            None => self.control.store(at, value)?,
+        }
+        Ok(())
+    }
+
+    /// The word that a node has left.
+    pub fn heard(&self, from: NodeId, slot: u64) -> Outcome<u64> {
+        Ok(self.control.load(self.mail(from, slot))?)
+    }
+}
+
+/// Imports a segment that may not be there yet.
+pub fn import_patiently(node: &Node, id: NodeId, name: &str, patience: Duration) -> Result<Remote, Error> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match node.import(id, name).open() {
+            Err(error)
+                if matches!(error.status(), Some(Status::NoSegment | Status::NodeDown | Status::LinkDown))
+                    && Instant::now() < deadline =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A segment that several holders keep.
+pub type Shared = Arc<Segment>;
