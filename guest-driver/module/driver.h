@@ -255,16 +255,20 @@ struct tg_memory {
  * struct tg_file - an open file, and its context on the board
  * @tg: The board.
  * @context: Context number.
+ * @ref: Held by the open file, and by the context until it is closed.
  * @users: The open file and each of its objects.
  * @work: Closes the context, after the last user.
+ * @closed: The context has left the board, or the board has left.
  * @status: The status page.
  * @alerts: Number of imports with something to report. Under map_lock.
  */
 struct tg_file {
 	struct tg_device *tg;
 	u32 context;
+	struct kref ref;
 	refcount_t users;
 	struct work_struct work;
+	struct completion closed;
 	struct tg_memory *status;
 	u32 alerts;
 };
@@ -428,7 +432,7 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
 void tg_object_put(struct tg_object *obj);
 void tg_object_discard(struct tg_object *obj);
 int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
-void tg_file_close_objects(struct tg_file *file);
+void tg_file_close_objects(struct tg_file *file, unsigned long end);
 
 /* export.c */
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,

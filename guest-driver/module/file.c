@@ -57,6 +57,15 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 	return tg_status_to_errno(result.status);
 }
 
+static void tg_file_release(struct kref *ref)
+{
+	struct tg_file *file = container_of(ref, struct tg_file, ref);
+	struct tg_device *tg = file->tg;
+
+	kfree(file);
+	put_device(&tg->dev);
+}
+
 static void tg_file_work(struct work_struct *work)
 {
 	struct tg_file *file = container_of(work, struct tg_file, work);
@@ -75,8 +84,8 @@ static void tg_file_work(struct work_struct *work)
 		tg_context_free(tg, file->context);
 	}
 	up_read(&tg->op_lock);
-	kfree(file);
-	put_device(&tg->dev);
+	complete_all(&file->closed);
+	kref_put(&file->ref, tg_file_release);
 }
 
 /**
@@ -100,7 +109,9 @@ static int tg_open(struct inode *inode, struct file *filp)
 		return -ENOMEM;
 	file->tg = tg;
 	refcount_set(&file->users, 1);
+	kref_init(&file->ref);
 	INIT_WORK(&file->work, tg_file_work);
+	init_completion(&file->closed);
 
 	down_read(&tg->op_lock);
 	err = -ENODEV;
@@ -134,10 +145,18 @@ err_unlock:
 
 static int tg_release(struct inode *inode, struct file *filp)
 {
+	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
 	struct tg_file *file = filp->private_data;
+	unsigned long now;
 
-	tg_file_close_objects(file);
+	tg_file_close_objects(file, end);
+	kref_get(&file->ref);
 	tg_file_put(file);
+	/* So that what the file had is free for others when close() returns. */
+	now = jiffies;
+	if (time_before(now, end))
+		wait_for_completion_timeout(&file->closed, end - now);
+	kref_put(&file->ref, tg_file_release);
 	return 0;
 }
 

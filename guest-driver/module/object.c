@@ -220,13 +220,11 @@ static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *li
 /**
  * tg_file_close_objects() - closes what a file has open
  * @file: File that nobody uses any more.
- *
- * Waits a bounded time for the board to let go; the rest goes on without the
- * caller.
+ * @end: How long to wait for the board to let go, in jiffies; the rest goes on
+ *	without the caller.
  */
-void tg_file_close_objects(struct tg_file *file)
+void tg_file_close_objects(struct tg_file *file, unsigned long end)
 {
-	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
 	struct tg_device *tg = file->tg;
 	struct tg_object *obj, *next;
 	LIST_HEAD(closing);
