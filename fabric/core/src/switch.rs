@@ -575,5 +575,12 @@ fn answer(request: &Packet) -> Option<Packet> {
         }
         Body::WriteAck { .. } | Body::ReadReply { .. } | Body::LookupReply { .. } => return None,
     };
-    Some(Packet { src: request.dst, dst: request.src, tag: request.tag, incarnation: request.incarnation, target: 0, body })
+    Some(Packet {
+        src: request.dst,
+        dst: request.src,
+        tag: request.tag,
+        incarnation: request.incarnation,
+        target: 0,
+        body,
+    })
 }
