@@ -200,17 +200,29 @@ impl LinkClient {
     }
 
     /// Sends what is queued as far as the socket takes it; true when nothing is left.
+    ///
+    /// That the fabric has closed the stream is told by [`LinkClient::receive`] alone, behind the last frames it sent (they
+    /// say why): here it only discards what is queued.
     pub fn flush(&mut self) -> io::Result<bool> {
-        self.output.flush(self.stream.as_fd())
+        match self.output.flush(self.stream.as_fd()) {
+            Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                self.output = Output::default();
+                Ok(true)
+            }
+            result => result,
+        }
     }
 
     /// One receive of at most [`BATCH`] bytes; the whole frames in it are appended to `frames`. Bytes that are no frame are
     /// an error of kind `InvalidData`, after which the link must be dropped.
     pub fn receive(&mut self, frames: &mut Vec<Frame>) -> io::Result<Received> {
         let before = frames.len();
-        let closed = match self.input.fill(self.stream.as_fd())? {
-            None => return Ok(Received::default()),
-            Some(n) => n == 0,
+        let closed = match self.input.fill(self.stream.as_fd()) {
+            Ok(None) => return Ok(Received::default()),
+            Ok(Some(n)) => n == 0,
+            // The fabric closed without reading everything.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => true,
+            Err(e) => return Err(e),
         };
         while let Some(frame) = self.input.next().map_err(|e| {
             io::Error::new(io::ErrorKind::InvalidData, format!("the fabric sent what is no frame: {e}; reconnect"))

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `telegraphos-fabric`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use log::error;
+
+use crate::fabric::{Config, Fabric, FabricError};
+use crate::settings::Settings;
+
+/// Exit code of a wrong command line or configuration file (also clap's).
+const USAGE: u8 = 2;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "telegraphos-fabric",
+    version,
+    about = "The switch between the host interface boards of one host",
+    after_help = "\
+Examples:
+  telegraphos-fabric --listen /tmp/fabric.sock
+  telegraphos-fabric --listen /tmp/fabric.sock --nodes 4 --log debug
+  telegraphos-fabric --config fabric.toml
+      The file has the same names: listen = \"/tmp/fabric.sock\", nodes = 4, ... The command line wins.
+
+Exit codes: 0 stopped by SIGINT or SIGTERM, 1 error, 2 wrong usage or configuration."
+)]
+struct Cli {
+    #[command(flatten)]
+    settings: Settings,
+    /// Read settings from a TOML file with the same names
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
+pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => {
+            // Help and version are no errors: clap knows which stream and code they take.
+            let _ = e.print();
+            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(USAGE));
+        }
+    };
+    let settings = match &cli.config {
+        Some(file) => Settings::read(file).map(|base| cli.settings.or(base)),
+        None => Ok(cli.settings),
+    };
+    let (settings, config) = match settings.and_then(|s| s.config().map(|config| (s, config))) {
+        Ok(both) => both,
+        Err(e) => {
+            eprintln!("telegraphos-fabric: {e}\nTry telegraphos-fabric --help.");
+            return ExitCode::from(USAGE);
+        }
+    };
+    // A logger that is there already (another command runs us) stays.
+    let _ = env_logger::Builder::new().parse_filters(settings.log.as_deref().unwrap_or("info")).try_init();
+    match serve(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            error!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(config: Config) -> Result<(), FabricError> {
+    let fabric = Fabric::bind(config)?;
+    let handle = fabric.shutdown_handle();
+    ctrlc::set_handler(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
+    fabric.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

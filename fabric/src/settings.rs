@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can be configured, once: the same names on the command line and in the TOML file. The command line wins.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use telegraphos_wire::WindowLayout;
+
+use crate::fabric::Config;
+
+/// All settings; what is not given has its default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Settings {
+    /// Socket to create for the HIBs (mode 0600)
+    #[arg(long, value_name = "PATH")]
+    pub listen: Option<PathBuf>,
+    /// Nodes of the cluster, 1 to 4096; node numbers are below it [default: 64]
+    #[arg(long, value_name = "N")]
+    pub nodes: Option<u32>,
+    /// log2 of the nodes a window can address; every HIB must have the same [default: as the first HIB]
+    #[arg(long, value_name = "BITS")]
+    pub node_bits: Option<u8>,
+    /// log2 of the window bytes per node; every HIB must have the same [default: as the first HIB]
+    #[arg(long, value_name = "BITS")]
+    pub offset_bits: Option<u8>,
+    /// Packets of each class that one node may have in the switch, 1 to 65536 [default: 256]
+    #[arg(long, value_name = "N")]
+    pub credits: Option<u32>,
+    /// Replies of one node that may wait for one other [default: twice what the credits of both allow]
+    #[arg(long, value_name = "N")]
+    pub reply_limit: Option<u32>,
+    /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub log: Option<String>,
+}
+
+/// Why settings are refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {}: {why}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The file is not what was expected; names key and line.
+    #[error("configuration file {}: {why}", file.display())]
+    Parse {
+        /// The file.
+        file: PathBuf,
+        /// Key, line and what was expected.
+        why: String,
+    },
+    /// Something needed is missing.
+    #[error("--{0} is missing: give it on the command line, or as `{0}` in the configuration file")]
+    Missing(&'static str),
+    /// A value out of range.
+    #[error("--{name} is {value}: expected {expected}")]
+    Range {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// What was expected.
+        expected: String,
+    },
+    /// A window that cannot be.
+    #[error("--node-bits, --offset-bits: {0}")]
+    Window(String),
+}
+
+impl Settings {
+    /// Reads a TOML file; an unknown key is refused by name.
+    pub fn read(file: &Path) -> Result<Settings, SettingsError> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;
+        toml::from_str(&text)
+            .map_err(|e| SettingsError::Parse { file: file.to_owned(), why: e.to_string().trim_end().to_owned() })
+    }
+
+    /// These settings, completed by `other`'s.
+    #[must_use]
+    pub fn or(self, other: Settings) -> Settings {
+        Settings {
+            listen: self.listen.or(other.listen),
+            nodes: self.nodes.or(other.nodes),
+            node_bits: self.node_bits.or(other.node_bits),
+            offset_bits: self.offset_bits.or(other.offset_bits),
+            credits: self.credits.or(other.credits),
+            reply_limit: self.reply_limit.or(other.reply_limit),
+            log: self.log.or(other.log),
+        }
+    }
+
+    /// The configuration they make, with defaults.
+    pub fn config(&self) -> Result<Config, SettingsError> {
+        let listen = self.listen.clone().ok_or(SettingsError::Missing("listen"))?;
+        let mut config = Config::new(listen);
+        let range = |name, value: u32, least: u32, most: u32| {
+            if (least..=most).contains(&value) {
+                Ok(value)
+            } else {
+                Err(SettingsError::Range { name, value: value.into(), expected: format!("{least} to {most}") })
+            }
+        };
+        if self.node_bits.is_some() || self.offset_bits.is_some() {
+            let usual = WindowLayout::default();
+            let window = WindowLayout::new(
+                self.node_bits.unwrap_or(usual.node_bits),
+                self.offset_bits.unwrap_or(usual.offset_bits),
+            )
+            .map_err(|e| SettingsError::Window(e.to_string()))?;
+            config.window = Some(window);
+            // A smaller window makes a smaller cluster, unless told otherwise.
+            config.nodes = config.nodes.min(window.nodes());
+        }
+        if let Some(nodes) = self.nodes {
+            let most = config.window.map_or(switch_core::MAX_NODES, |w| w.nodes());
+            config.nodes = range("nodes", nodes, 1, most)?;
+        }
+        if let Some(credits) = self.credits {
+            config.credits = range("credits", credits, 1, 1 << 16)?;
+        }
+        if let Some(limit) = self.reply_limit {
+            config.reply_limit = Some(range("reply-limit", limit, 1, u32::MAX)?);
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("fabric.toml");
+        std::fs::write(&file, text).unwrap();
+        (dir, file)
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_by_name_and_file() {
+        let (_dir, file) = written("listen = \"/tmp/x\"\nnode = 3\n");
+        let error = Settings::read(&file).unwrap_err().to_string();
+        assert!(error.contains("`node`") && error.contains("fabric.toml") && error.contains("line 2"), "{error}");
+    }
+
+    #[test]
+    fn the_command_line_wins_over_the_file() {
+        let (_dir, file) = written("listen = \"/a\"\nnodes = 3\nnode-bits = 5\ncredits = 7\nreply-limit = 9\n");
+        let command = Settings { listen: Some("/b".into()), nodes: Some(4), ..Settings::default() };
+        let config = command.or(Settings::read(&file).unwrap()).config().unwrap();
+        assert_eq!(config.listen, Path::new("/b"));
+        assert_eq!((config.nodes, config.credits, config.reply_limit), (4, 7, Some(9)));
+        assert_eq!(config.window, Some(WindowLayout { node_bits: 5, offset_bits: 26 }));
+    }
+
+    #[test]
+    fn impossible_values_are_named_with_what_was_expected() {
+        let base = Settings { listen: Some("/a".into()), ..Settings::default() };
+        for (settings, parts) in [
+            (Settings::default(), ["--listen", "is missing"]),
+            (Settings { nodes: Some(0), ..base.clone() }, ["--nodes is 0", "1 to 4096"]),
+            (Settings { nodes: Some(5), node_bits: Some(2), ..base.clone() }, ["--nodes is 5", "1 to 4"]),
+            (Settings { credits: Some(0), ..base.clone() }, ["--credits is 0", "1 to 65536"]),
+            (Settings { node_bits: Some(13), ..base.clone() }, ["--node-bits", "are 13"]),
+            (Settings { reply_limit: Some(0), ..base.clone() }, ["--reply-limit is 0", "1 to"]),
+        ] {
+            let error = settings.config().unwrap_err().to_string();
+            assert!(parts.iter().all(|p| error.contains(p)), "{error}");
+        }
+        assert_eq!(Settings { node_bits: Some(2), ..base }.config().unwrap().nodes, 4);
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The listening socket and its file: mode 0600 from its first moment, a stale one replaced, a live one refused, removed
+//! at the end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// Why there is no socket.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another process listens there.
+    #[error("another fabric is listening at {}: stop it, or choose another --listen", .0.display())]
+    Live(PathBuf),
+    /// Something else is in the way.
+    #[error("{} exists and is not a socket: remove it, or choose another --listen", .0.display())]
+    NotASocket(PathBuf),
+    /// The directory is missing or not to be written.
+    #[error("cannot listen at {}: its directory {} {why}: {hint}, or choose another --listen", path.display(), directory.display())]
+    Directory {
+        /// The socket's path.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The system refuses.
+    #[error("cannot listen at {}: {errno}; choose another --listen{}", path.display(), hint(*errno))]
+    Io {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
+        errno: Errno,
+    },
+}
+
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::NAMETOOLONG => ", of at most 107 bytes",
+        _ => "",
+    }
+}
+
+/// A listening Unix stream socket, non-blocking, whose file goes with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    fd: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of our file: what others have put there since is theirs.
+    identity: (u64, u64),
+}
+
+fn stream() -> Result<OwnedFd, Errno> {
+    net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => directory,
+        _ => Path::new("."),
+    }
+}
+
+/// Excludes other fabrics that start or end in the same directory, until dropped. A file system without locks does
+/// without.
+fn lock(directory: &Path) -> Result<OwnedFd, Errno> {
+    let fd = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let _ = rustix::fs::flock(&fd, FlockOperation::LockExclusive);
+    Ok(fd)
+}
+
+fn identity(path: &Path) -> Result<(u64, u64), Errno> {
+    let stat = rustix::fs::lstat(path)?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+impl Listener {
+    pub(crate) fn bind(path: &Path) -> Result<Listener, ListenError> {
+        let directory = directory_of(path);
+        let failed = |errno| {
+            let of_directory = |why, hint| ListenError::Directory {
+                path: path.to_owned(),
+                directory: directory.to_owned(),
+                why,
+                hint,
+            };
+            match errno {
+                Errno::NOENT => of_directory("does not exist", "create it"),
+                Errno::NOTDIR => of_directory("is not a directory", "name one"),
+                Errno::ACCESS | Errno::PERM => of_directory("is not writable for this user", "change its mode"),
+                Errno::ROFS => of_directory("is on a read-only file system", "remount it"),
+                errno => ListenError::Io { path: path.to_owned(), errno },
+            }
+        };
+        let address = SocketAddrUnix::new(path).map_err(failed)?;
+        let _lock = match lock(directory) {
+            Ok(lock) => Some(lock),
+            // Writable and searchable but not readable: it cannot be locked, and need not be.
+            Err(Errno::ACCESS) => None,
+            Err(e) => return Err(failed(e)),
+        };
+        let fd = stream().map_err(failed)?;
+        // The file gets the mode that the socket has when it is bound, so there is no moment with another.
+        rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+        match net::bind(&fd, &address) {
+            Ok(()) => {}
+            Err(Errno::ADDRINUSE) => {
+                remove_stale(path, &address)?;
+                net::bind(&fd, &address).map_err(failed)?;
+            }
+            Err(e) => return Err(failed(e)),
+        }
+        let identity = identity(path).map_err(failed)?;
+        let listener = Listener { fd, path: path.to_owned(), identity };
+        net::listen(&listener.fd, BACKLOG).map_err(failed)?;
+        Ok(listener)
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next connection, if one waits.
+    pub(crate) fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+        loop {
+            match net::accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(fd) => return Ok(Some(fd)),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _lock = lock(directory_of(&self.path));
+        if identity(&self.path) == Ok(self.identity) {
+            // If it is gone already, so much the better.
+            let _ = rustix::fs::unlink(&self.path);
+        }
+    }
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError> {
+    let failed = |errno| ListenError::Io { path: path.to_owned(), errno };
+    let stat = rustix::fs::lstat(path).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+        return Err(ListenError::NotASocket(path.to_owned()));
+    }
+    match net::connect(&stream().map_err(failed)?, address) {
+        Err(Errno::CONNREFUSED) => {
+            log::info!("replacing the stale socket {}", path.display());
+            rustix::fs::unlink(path).map_err(failed)
+        }
+        // Its backlog may be full: it lives all the same.
+        Ok(()) | Err(Errno::AGAIN) => Err(ListenError::Live(path.to_owned())),
+        Err(e) => Err(failed(e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+
+    #[test]
+    fn the_file_is_private_and_goes_with_the_listener() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let listener = Listener::bind(&path).unwrap();
+        let meta = std::fs::metadata(&path).unwrap();
+        assert!(meta.file_type().is_socket());
+        assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_and_a_live_one_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        // Bound and closed, as a killed process leaves it.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let stale = std::fs::metadata(&path).unwrap().ino();
+        let first = Listener::bind(&path).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(ListenError::Live(_))));
+        assert!(path.exists(), "refusing does not remove: {stale}");
+        // What somebody else has put there since is not ours to remove.
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "other").unwrap();
+        drop(first);
+        assert_eq!(std::fs::read(&path).unwrap(), b"other");
+        assert!(matches!(Listener::bind(&path), Err(ListenError::NotASocket(_))));
+    }
+
+    #[test]
+    fn a_bad_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = Listener::bind(&dir.path().join("no/s")).unwrap_err().to_string();
+        assert!(missing.contains("/no does not exist: create it"), "{missing}");
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let file = Listener::bind(&dir.path().join("file/s")).unwrap_err().to_string();
+        assert!(file.contains("/file is not a directory"), "{file}");
+        let long = Listener::bind(&dir.path().join("x".repeat(120))).unwrap_err().to_string();
+        assert!(long.contains("at most 107 bytes"), "{long}");
+    }
+
+    #[test]
+    fn an_unwritable_directory_is_named() {
+        // Modes do not bind root; nobody may write here.
+        if rustix::process::geteuid().is_root() {
+            let error = Listener::bind(Path::new("/proc/telegraphos")).unwrap_err();
+            assert!(error.to_string().contains("/proc"), "{error}");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
+        let error = Listener::bind(&dir.path().join("s")).unwrap_err().to_string();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(error.contains("is not writable for this user"), "{error}");
+    }
+}
