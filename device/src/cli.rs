@@ -10,7 +10,7 @@ use log::error;
 
 use crate::crate_server::CrateServer;
 use crate::settings::{ServerKind, Settings, SettingsError};
-use crate::shell::{HibServer, ServeError, ShutdownHandle};
+use crate::shell::{Config, HibServer, ServeError, ShutdownHandle};
 
 /// Exit code of a wrong command line or configuration file (also clap's).
 const USAGE: u8 = 2;
@@ -62,23 +62,29 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let options = qemu_options(&config.socket);
     let node = config.hib.node;
-    let served = match settings.server.unwrap_or_default() {
-        ServerKind::Own => HibServer::bind(config).and_then(|mut server| {
-            stop_on_signals(server.shutdown_handle())?;
-            announce(node, &options);
-            server.run()
-        }),
-        ServerKind::Crate => CrateServer::bind(config).and_then(|server| {
-            stop_on_signals(server.shutdown_handle())?;
-            announce(node, &options);
-            server.run()
-        }),
-    };
+    let served = serve(settings.server.unwrap_or_default(), config, node, &options);
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             error!("{e}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(kind: ServerKind, config: Config, node: u16, options: &str) -> Result<(), ServeError> {
+    let stop = ShutdownHandle::new()?;
+    stop_on_signals(stop.clone())?;
+    match kind {
+        ServerKind::Own => {
+            let mut server = HibServer::bind_with(config, stop)?;
+            announce(node, options);
+            server.run()
+        }
+        ServerKind::Crate => {
+            let server = CrateServer::bind_with(config, stop)?;
+            announce(node, options);
+            server.run()
         }
     }
 }

@@ -190,6 +190,11 @@ pub struct CrateServer {
 impl CrateServer {
     /// Binds the socket.
     pub fn bind(config: Config) -> Result<CrateServer, ServeError> {
+        CrateServer::bind_with(config, ShutdownHandle::new()?)
+    }
+
+    /// As [`CrateServer::bind`], but stopped by a handle that exists already.
+    pub fn bind_with(config: Config, stop: ShutdownHandle) -> Result<CrateServer, ServeError> {
         let Config { socket, fabric, hib, .. } = config;
         let listener = Listener::bind(&socket)?;
         let link = FabricLink::new(&fabric, hib.node, hib.window, hib.credits);
@@ -203,13 +208,7 @@ impl CrateServer {
             next_token: 0,
             introduced: false,
         };
-        let shared = Shared {
-            state: Mutex::new(state),
-            answered: Condvar::new(),
-            wake,
-            clock: Clock::start(),
-            stop: ShutdownHandle::new()?,
-        };
+        let shared = Shared { state: Mutex::new(state), answered: Condvar::new(), wake, clock: Clock::start(), stop };
         Ok(CrateServer { listener, shared: Arc::new(shared), socket })
     }
 

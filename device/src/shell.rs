@@ -69,7 +69,8 @@ impl ServeError {
 pub struct ShutdownHandle(Arc<OwnedFd>);
 
 impl ShutdownHandle {
-    pub(crate) fn new() -> Result<ShutdownHandle, ServeError> {
+    /// A handle to start servers with.
+    pub fn new() -> Result<ShutdownHandle, ServeError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::system("cannot create an event descriptor"))?;
         Ok(ShutdownHandle(Arc::new(fd)))
@@ -127,6 +128,8 @@ struct Ready {
     listener: bool,
     client_in: bool,
     client_out: bool,
+    /// The client has closed its end; what it sent before is still to be read.
+    client_hung_up: bool,
     link_in: bool,
     link_out: bool,
 }
@@ -140,6 +143,12 @@ impl Ready {
 impl HibServer {
     /// Binds the socket. QEMU may connect from here on; it is served by [`HibServer::run`].
     pub fn bind(config: Config) -> Result<HibServer, ServeError> {
+        HibServer::bind_with(config, ShutdownHandle::new()?)
+    }
+
+    /// As [`HibServer::bind`], but stopped by a handle that exists already: a signal handler that is to remove the socket has to
+    /// stand before there is one.
+    pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
         let Config { socket, fabric, hib, spin } = config;
         let listener = Listener::bind(&socket)?;
         Ok(HibServer {
@@ -148,7 +157,7 @@ impl HibServer {
             board: Board::new(hib),
             session: Session::new(),
             client: None,
-            shutdown: ShutdownHandle::new()?,
+            shutdown,
             clock: Clock::start(),
             spin,
             since_dry: 0,
@@ -189,7 +198,8 @@ impl HibServer {
             } else {
                 self.maybe_dry(now);
             }
-            if ready.listener {
+            // A client that has hung up makes room for the one that waits as soon as its last messages are served.
+            if ready.listener && !(ready.client_hung_up && self.client.is_some()) {
                 self.accept();
             }
             self.send(now, ready.link_out);
@@ -290,6 +300,7 @@ impl HibServer {
             listener: listener.contains(PollFlags::IN),
             client_in: has_client && client.intersects(PollFlags::IN | gone),
             client_out: has_client && client.contains(PollFlags::OUT),
+            client_hung_up: has_client && client.contains(PollFlags::HUP),
             link_in: has_link && link.intersects(PollFlags::IN | gone),
             link_out: has_link && link.contains(PollFlags::OUT),
         })

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `telegraphos-hib` as a user meets it: messages, exit codes, sockets, signals, memory and processor time.
+
+mod support;
+
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Guest, PATIENCE, assert_healthy, wait_for};
+
+fn hib(dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-hib"));
+    command.current_dir(dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn standard(dir: &Path) -> Command {
+    let mut command = hib(dir);
+    command.args(["--socket", "hib.sock", "--node", "0", "--fabric", "fabric.sock"]);
+    command
+}
+
+/// Killed if the test ends before it does.
+struct Running(Option<Child>);
+
+impl Running {
+    fn start(mut command: Command, socket: &Path) -> Running {
+        let child = Running(Some(command.spawn().unwrap()));
+        wait_for("the socket", || std::os::unix::net::UnixStream::connect(socket).ok());
+        child
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(self.0.as_ref().unwrap())
+    }
+
+    fn signal(mut self, signal: Signal) -> Output {
+        kill_process(self.pid(), signal).unwrap();
+        finish(self.0.take().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn finish(mut child: Child) -> Output {
+    let status = wait_for("the end of the process", || child.try_wait().unwrap());
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+    child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+    Output { status, stdout, stderr }
+}
+
+/// Runs to its end and returns exit code and standard error.
+fn fails(mut command: Command) -> (i32, String) {
+    let out = finish(command.spawn().unwrap());
+    (out.status.code().expect("a signal ended it"), String::from_utf8(out.stderr).unwrap())
+}
+
+#[test]
+fn signals_stop_it_cleanly() {
+    for signal in [Signal::INT, Signal::TERM] {
+        for server in ["own", "crate"] {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("hib.sock");
+            let mut command = standard(dir.path());
+            command.args(["--server", server]);
+            let running = Running::start(command, &socket);
+            let meta = std::fs::symlink_metadata(&socket).unwrap();
+            assert!(meta.file_type().is_socket());
+            assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+            let out = running.signal(signal);
+            assert_eq!(out.status.code(), Some(0), "{signal:?} {server}");
+            assert!(!socket.exists());
+            let text = String::from_utf8(out.stdout).unwrap();
+            assert!(text.contains("vfio-user-pci") && text.contains(socket.to_str().unwrap()), "{text}");
+            assert!(text.contains("memory-backend-memfd") && text.contains("share=on"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_live_socket_is_refused_and_a_stale_one_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hib.sock");
+    let first = Running::start(standard(dir.path()), &socket);
+    let (code, text) = fails(standard(dir.path()));
+    assert_eq!(code, 1);
+    assert!(text.contains("hib.sock") && text.contains("another process"), "{text}");
+    assert_healthy(&socket);
+    kill_process(first.pid(), Signal::KILL).unwrap();
+    drop(first);
+    assert!(socket.exists(), "left behind");
+    let second = Running::start(standard(dir.path()), &socket);
+    assert_healthy(&socket);
+    assert_eq!(second.signal(Signal::TERM).status.code(), Some(0));
+}
+
+#[test]
+fn what_is_no_socket_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("hib.sock"), "precious").unwrap();
+    let (code, text) = fails(standard(dir.path()));
+    assert_eq!(code, 1);
+    assert!(text.contains("hib.sock") && text.contains("not a socket"), "{text}");
+    assert_eq!(std::fs::read(dir.path().join("hib.sock")).unwrap(), b"precious");
+}
+
+#[test]
+fn an_impossible_socket_path_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |socket: &str| {
+        let mut command = hib(dir.path());
+        command.args(["--node", "0", "--fabric", "f", "--socket", socket]);
+        fails(command)
+    };
+    let (code, text) = run("missing/hib.sock");
+    assert!(code == 1 && text.contains("missing/hib.sock") && text.contains("does not exist"), "{text}");
+    let (code, text) = run(&"x".repeat(200));
+    assert!(code == 1 && text.contains("107 bytes"), "{text}");
+    // Root may write everywhere but here.
+    let (code, text) = run("/proc/hib.sock");
+    assert!(code == 1 && text.contains("/proc/hib.sock") && text.contains("--socket"), "{text}");
+}
+
+#[test]
+fn wrong_usage_is_code_2_and_names_the_thing() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let mut command = hib(dir.path());
+        command.args(args);
+        fails(command)
+    };
+    let base = ["--socket", "s", "--fabric", "f"];
+    for (args, expected) in [
+        (vec![], "--socket is missing"),
+        (vec!["--node", "64"], "--node is 64"),
+        (vec!["--node", "0", "--load-limit-ms", "5000"], "--load-limit-ms is 5000"),
+        (vec!["--node", "x"], "--node"),
+        (vec!["--bogus"], "--bogus"),
+    ] {
+        let all: Vec<_> = if args.is_empty() { vec![] } else { base.iter().copied().chain(args).collect() };
+        let (code, text) = run(&all);
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    std::fs::write(dir.path().join("c.toml"), "node = 0\nfrabic = 'f'\n").unwrap();
+    let (code, text) = run(&["--config", "c.toml"]);
+    assert!(code == 2 && text.contains("c.toml") && text.contains("frabic") && text.contains("fabric"), "{text}");
+}
+
+#[test]
+fn help_shows_examples() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = hib(dir.path());
+    command.arg("--help");
+    let out = finish(command.spawn().unwrap());
+    assert_eq!(out.status.code(), Some(0));
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(text.contains("Examples:") && text.contains("--load-limit-ms"), "{text}");
+}
+
+#[test]
+fn something_else_at_the_fabrics_socket_is_noticed_and_survived() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hib.sock");
+    let listener = UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
+    let running = Running::start(standard(dir.path()), &socket);
+    let (mut stream, _) = listener.accept().unwrap();
+    std::io::Write::write_all(&mut stream, b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    // It hangs up and tries again.
+    let (_again, _) = listener.accept().unwrap();
+    assert_healthy(&socket);
+    let out = running.signal(Signal::TERM);
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(text.contains("fabric.sock"), "{text}");
+}
+
+/// Processor time of a process so far, in clock ticks of 10 ms, and its resident memory in KiB.
+fn usage(pid: Pid) -> (u64, u64) {
+    let base = format!("/proc/{}", pid.as_raw_nonzero());
+    let stat = std::fs::read_to_string(format!("{base}/stat")).unwrap();
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    let status = std::fs::read_to_string(format!("{base}/status")).unwrap();
+    let field = |name: &str| -> u64 {
+        let line = status.lines().find(|l| l.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    };
+    (ticks, field("RssAnon:") + field("RssFile:"))
+}
+
+fn context_switches(pid: Pid) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+    let line = status.lines().find(|l| l.starts_with("voluntary_ctxt_switches")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn it_is_small_and_idle_when_nothing_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hib.sock");
+    // A fabric that says nothing after the connection keeps the retry timer out of the measurement.
+    let running = Running::start(standard(dir.path()), &socket);
+    let mut guest = Guest::boot(&socket);
+    guest.open_context(0);
+    guest.export("self", 0, 1, support::RAM + 0x10_0000, 3);
+    let found = guest.lookup(0, "self", 3);
+    guest.import(0, 0, &found, 3);
+    for n in 0..20_000u64 {
+        guest.client.store(4, support::window(0, 0, 8 * (n % 8192)), &n.to_le_bytes());
+    }
+    guest.quiet();
+    let (ticks, resident) = usage(running.pid());
+    println!("resident after 20000 stores: {resident} KiB, processor time {} ms", ticks * 10);
+    assert!(resident < 32 << 10, "{resident} KiB");
+    let switches = context_switches(running.pid());
+    std::thread::sleep(Duration::from_secs(2));
+    let (later, _) = usage(running.pid());
+    let woken = context_switches(running.pid()) - switches;
+    println!("in 2 idle seconds: {} ms of processor time, woken {woken} times", (later - ticks) * 10);
+    // One attempt per second to find the missing fabric, and no other reason to wake up.
+    assert!(woken <= 6, "woken {woken} times");
+    assert!(later - ticks <= 1);
+    let _ = PATIENCE;
+}

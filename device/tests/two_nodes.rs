@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Boards joined by a real fabric: what one guest stores another one finds, and what happens when parts go away.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use support::{Guest, RAM, wait_for, window};
+use telegraphos_device::{Config, CrateServer, HibServer, ServeError, Settings, ShutdownHandle};
+use telegraphos_fabric::{Fabric, FabricError};
+use telegraphos_wire::regs::{self, Register};
+use telegraphos_wire::{Rights, Status, admin};
+
+const READ: u16 = Rights::READ.0;
+const WRITE: u16 = Rights::WRITE.0;
+const RW: u16 = READ | WRITE;
+/// Where the tests export from.
+const MEMORY: u64 = RAM + 0x10_0000;
+
+/// A fabric in a thread of its own.
+struct Switch {
+    stop: telegraphos_fabric::ShutdownHandle,
+    thread: Option<JoinHandle<Result<(), FabricError>>>,
+}
+
+impl Switch {
+    fn start(path: &Path) -> Switch {
+        Switch::with(telegraphos_fabric::Config::new(path))
+    }
+
+    fn with(config: telegraphos_fabric::Config) -> Switch {
+        let fabric = Fabric::bind(config).unwrap();
+        let stop = fabric.shutdown_handle();
+        Switch { stop, thread: Some(std::thread::spawn(move || fabric.run())) }
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.stop.shut_down();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+/// A board in a thread of its own.
+struct Node {
+    socket: PathBuf,
+    stop: ShutdownHandle,
+    thread: Option<JoinHandle<Result<(), ServeError>>>,
+}
+
+impl Node {
+    fn start(dir: &Path, node: u16, settings: Settings) -> Node {
+        let config = Node::config(dir, node, settings);
+        let socket = config.socket.clone();
+        let mut server = HibServer::bind(config).unwrap();
+        let stop = server.shutdown_handle();
+        Node { socket, stop, thread: Some(std::thread::spawn(move || server.run())) }
+    }
+
+    fn with_the_crate(dir: &Path, node: u16) -> Node {
+        let config = Node::config(dir, node, Settings::default());
+        let socket = config.socket.clone();
+        let server = CrateServer::bind(config).unwrap();
+        let stop = server.shutdown_handle();
+        Node { socket, stop, thread: Some(std::thread::spawn(move || server.run())) }
+    }
+
+    fn config(dir: &Path, node: u16, settings: Settings) -> Config {
+        let defaults = Settings {
+            socket: Some(dir.join(format!("hib{node}.sock"))),
+            node: Some(node),
+            fabric: Some(dir.join("fabric.sock")),
+            ..Settings::default()
+        };
+        settings.over(defaults).config().unwrap()
+    }
+
+    /// A guest whose board has joined the fabric.
+    fn guest(&self) -> Guest {
+        let mut guest = Guest::boot(&self.socket);
+        let linked = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
+        wait_for("joining of the fabric", || linked(&mut guest).then_some(()));
+        guest.open_context(0);
+        guest
+    }
+
+    fn ended(mut self) -> Result<(), ServeError> {
+        self.thread.take().unwrap().join().expect("the server panicked")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.shutdown();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap().unwrap();
+            }
+        }
+    }
+}
+
+/// Asks until the segment is there: its node may be joining still.
+fn found(guest: &mut Guest, node: u16, name: &str, rights: u16) -> admin::Completion {
+    wait_for("the segment", || Some(guest.lookup(node, name, rights)).filter(|c| c.status == Status::Ok as u32))
+}
+
+fn both_ways(a: &mut Guest, node_a: u16, b: &mut Guest, node_b: u16) {
+    a.export("a", 0, 2, MEMORY, RW);
+    b.export("b", 0, 2, MEMORY, RW);
+    let to_b = found(a, node_b, "b", RW);
+    let to_a = found(b, node_a, "a", RW);
+    a.import(0, node_b, &to_b, RW);
+    b.import(0, node_a, &to_a, RW);
+    one_way(a, b, node_b);
+    one_way(b, a, node_a);
+}
+
+/// Through import 0 of `from` into what `to` exports.
+fn one_way(from: &mut Guest, to: &Guest, node: u16) {
+    for (n, size) in [1usize, 2, 4, 8].into_iter().enumerate() {
+        // Up to the last word of the last page.
+        let offset = 0x1_fff8 - 0x1000 * n as u64;
+        let value = 0x0102_0304_0506_0708u64 * (n as u64 + 1);
+        from.client.store(4, window(node, 0, offset), &value.to_le_bytes()[..size]);
+        assert_eq!(from.quiet(), Status::Ok);
+        assert_eq!(to.peek::<8>(MEMORY + offset)[..size], value.to_le_bytes()[..size]);
+        to.poke(MEMORY + offset, &(!value).to_le_bytes());
+        let expected = !value & (u64::MAX >> (64 - 8 * size));
+        assert_eq!(from.client.read(4, window(node, 0, offset), size as u32), expected);
+    }
+}
+
+#[test]
+fn e19_stores_and_loads_cross_both_ways_and_quiet_waits_for_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
+    both_ways(&mut n0.guest(), 0, &mut n1.guest(), 1);
+}
+
+#[test]
+fn the_crates_server_serves_the_same_board() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let (n0, n1) = (Node::with_the_crate(dir.path(), 0), Node::start(dir.path(), 1, Settings::default()));
+    let (mut a, mut b) = (n0.guest(), n1.guest());
+    both_ways(&mut a, 0, &mut b, 1);
+    // The next QEMU is served, too, and a message that makes the crate panic costs only its connection.
+    drop(a);
+    let mut rude = support::RawClient::connect(&n0.socket);
+    let mut short = rude.message(1, 0, &[]);
+    short.truncate(16);
+    rude.send(&short, &[]).unwrap();
+    drop(rude);
+    let mut a = n0.guest();
+    let found = found(&mut a, 1, "b", RW);
+    a.import(0, 1, &found, RW);
+    a.client.store(4, window(1, 0, 0), &[9; 8]);
+    assert_eq!(a.quiet(), Status::Ok);
+    assert_eq!(b.peek::<8>(MEMORY), [9; 8]);
+}
+
+#[test]
+fn i8_a_hundred_thousand_stores_arrive_once_and_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
+    let (mut a, mut b) = (n0.guest(), n1.guest());
+    b.export("b", 0, 1, MEMORY, RW);
+    let to_b = found(&mut a, 1, "b", RW);
+    a.import(0, 1, &to_b, RW);
+    // A counter word and, before it, a data word: whoever sees count n sees data n or later.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (b, stop) = (&b, &stop);
+        let receiver = scope.spawn(move || {
+            let (mut last, mut looks) = (0, 0u64);
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let count = b.peek64(MEMORY + 8);
+                let data = b.peek64(MEMORY);
+                assert!(count >= last, "the counter went back: {count} after {last}");
+                assert!(data >= count, "count {count} overtook its data {data}");
+                last = count;
+                looks += 1;
+            }
+            looks
+        });
+        for n in 1..=50_000u64 {
+            a.client.store(4, window(1, 0, 0), &n.to_le_bytes());
+            a.client.store(4, window(1, 0, 8), &n.to_le_bytes());
+        }
+        let status = a.quiet();
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(receiver.join().unwrap() > 0);
+        assert_eq!(status, Status::Ok);
+    });
+    assert_eq!((b.peek64(MEMORY), b.peek64(MEMORY + 8)), (50_000, 50_000));
+    assert_eq!(b.client.register(Register::CountServed), 100_000 + 1, "each once, and the lookup");
+    assert_eq!(a.client.register(Register::CountDropped), 0);
+}
+
+#[test]
+fn i13_two_nodes_that_load_from_each_other_both_progress() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
+    let (mut a, mut b) = (n0.guest(), n1.guest());
+    a.export("a", 0, 1, MEMORY, RW);
+    b.export("b", 0, 1, MEMORY, RW);
+    let (to_b, to_a) = (found(&mut a, 1, "b", RW), found(&mut b, 0, "a", RW));
+    a.import(0, 1, &to_b, RW);
+    b.import(0, 0, &to_a, RW);
+    a.poke(MEMORY, &[0xaa; 8]);
+    b.poke(MEMORY, &[0xbb; 8]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..5000 {
+                assert_eq!(a.client.read(4, window(1, 0, 0), 8), 0xbbbb_bbbb_bbbb_bbbb);
+            }
+        });
+        scope.spawn(|| {
+            for _ in 0..5000 {
+                assert_eq!(b.client.read(4, window(0, 0, 0), 8), 0xaaaa_aaaa_aaaa_aaaa);
+            }
+        });
+    });
+}
+
+#[test]
+fn what_is_not_granted_is_refused_and_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
+    let (mut a, mut b) = (n0.guest(), n1.guest());
+    b.export("read-only", 0, 1, MEMORY, READ);
+    let answer = found(&mut a, 1, "read-only", READ);
+    assert_eq!(a.lookup(1, "read-only", RW).status, Status::Denied as u32);
+    assert_eq!(a.lookup(1, "nothing", READ).status, Status::NoSegment as u32);
+    assert_eq!(a.lookup(7, "nobody", READ).status, Status::NodeDown as u32);
+    // A driver that claims a right it was not given.
+    a.import(0, 1, &answer, RW);
+    a.client.store(4, window(1, 0, 0), &[1; 8]);
+    assert_eq!(a.quiet(), Status::Rights);
+    assert_eq!(b.peek64(MEMORY), 0);
+    assert!(b.client.register(Register::CountRefused) >= 1);
+    // An old generation.
+    let stale = admin::Completion { generation: answer.generation - 1, ..answer };
+    a.import(1, 1, &stale, READ);
+    assert_eq!(a.client.read(4, window(1, 1, 0), 8), u64::MAX);
+}
+
+#[test]
+fn a_node_that_goes_is_noticed_and_its_return_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let n0 = Node::start(dir.path(), 0, Settings::default());
+    let mut a = n0.guest();
+    for round in 0..3u64 {
+        let n1 = Node::start(dir.path(), 1, Settings::default());
+        let mut b = n1.guest();
+        b.export("b", 0, 1, MEMORY, RW);
+        let to_b = found(&mut a, 1, "b", RW);
+        let import = round as u16;
+        a.import(import, 1, &to_b, RW);
+        a.client.store(4, window(1, import, 0), &round.to_le_bytes());
+        assert_eq!(a.client.read(4, window(1, import, 0), 8), round);
+        drop((b, n1));
+        wait_for("all-ones from a node that has gone", || {
+            (a.client.read(4, window(1, import, 0), 8) == u64::MAX).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_stores_while_its_target_reboots_does_not_touch_the_new_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
+    let (mut a, mut b) = (n0.guest(), n1.guest());
+    b.export("b", 0, 1, MEMORY, RW);
+    let to_b = found(&mut a, 1, "b", RW);
+    a.import(0, 1, &to_b, RW);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (a, stop) = (&mut a, &stop);
+        scope.spawn(move || {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                for n in 0..64 {
+                    a.client.store(4, window(1, 0, 8 * n), &[0xff; 8]);
+                }
+                // Not faster than they are taken: the socket buffers are ours.
+                a.client.register(Register::StatusBits);
+            }
+        });
+        wait_for("the first store", || (b.peek64(MEMORY) != 0).then_some(()));
+        for _ in 0..20 {
+            assert_eq!(b.client.call(13, &[]).errno(), None);
+            b.poke(MEMORY, &[0; 512]);
+            b.program();
+            b.open_context(0);
+            // The new life uses the same export page for something else.
+            b.export("other", 0, 1, MEMORY + 0x2_0000, RW);
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            assert_eq!(b.peek::<512>(MEMORY), [0; 512]);
+            assert_eq!(b.peek::<512>(MEMORY + 0x2_0000), [0; 512]);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_fabric_that_goes_and_comes_back_is_joined_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let fabric = dir.path().join("fabric.sock");
+    let switch = Switch::start(&fabric);
+    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
+    let (mut a, mut b) = (n0.guest(), n1.guest());
+    b.export("b", 0, 1, MEMORY, RW);
+    let to_b = found(&mut a, 1, "b", RW);
+    a.import(0, 1, &to_b, RW);
+    assert_eq!(a.client.read(4, window(1, 0, 0), 8), 0);
+    drop(switch);
+    wait_for("loss of the link", || {
+        (a.client.register(Register::StatusBits) & regs::STATUS_LINK_UP == 0).then_some(())
+    });
+    assert_eq!(a.client.read(4, window(1, 0, 0), 8), u64::MAX);
+    let _switch = Switch::start(&fabric);
+    for guest in [&mut a, &mut b] {
+        wait_for("the link", || {
+            (guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0).then_some(())
+        });
+    }
+    // The segment survived its fabric; the old import did not.
+    let again = found(&mut a, 1, "b", RW);
+    a.import(1, 1, &again, RW);
+    a.client.store(4, window(1, 1, 0), &[5; 8]);
+    assert_eq!(a.client.read(4, window(1, 1, 0), 8), 0x0505_0505_0505_0505);
+    assert_eq!(a.client.read(4, window(1, 0, 0), 8), u64::MAX);
+}
+
+#[test]
+fn a_load_that_nobody_answers_is_all_ones_in_time() {
+    // A fabric that welcomes, announces a neighbour, and then swallows everything.
+    use std::io::Write;
+    use telegraphos_wire::link::{Frame, MAX_LEN};
+    let dir = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
+    let settings = Settings { load_limit_ms: Some(50), ..Settings::default() };
+    let n0 = Node::start(dir.path(), 0, settings);
+    let (mut fabric, _) = listener.accept().unwrap();
+    let mut say = |frame: Frame| {
+        let mut bytes = [0; MAX_LEN];
+        let len = frame.encode(&mut bytes);
+        fabric.write_all(&bytes[..len]).unwrap();
+    };
+    say(Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [256; 4] });
+    say(Frame::NodeUp { node: 1, incarnation: 0x1000 });
+    let mut a = n0.guest();
+    let segment = admin::Completion { generation: 1, count: 1, length: 0x1_0000, ..Default::default() };
+    a.import(0, 1, &segment, RW);
+    let (read, status) = (a.client.read(4, window(1, 0, 8), 4), a.quiet());
+    assert_eq!(read, 0xffff_ffff);
+    assert_eq!(status, Status::Timeout);
+}
+
+#[test]
+fn a_taken_node_id_and_another_window_are_refused_with_both_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = telegraphos_fabric::Config::new(dir.path().join("fabric.sock"));
+    let _switch = Switch::with(telegraphos_fabric::Config { nodes: 3, ..config });
+    let n0 = Node::start(dir.path(), 0, Settings::default());
+    let _guest = n0.guest();
+    let second = |node: u16, name: &str, settings: Settings| {
+        let settings = Settings { socket: Some(dir.path().join(name)), ..settings };
+        Node::start(dir.path(), node, settings).ended().unwrap_err().to_string()
+    };
+    let taken = second(0, "second.sock", Settings::default());
+    assert!(taken.contains("node 0") && taken.contains("--node"), "{taken}");
+    let bits = second(1, "bits.sock", Settings { node_bits: Some(7), ..Settings::default() });
+    assert!(bits.contains("7 node bits") && bits.contains('6') && bits.contains("--node-bits"), "{bits}");
+    let offset = second(1, "offset.sock", Settings { offset_bits: Some(20), ..Settings::default() });
+    assert!(offset.contains("20 offset bits") && offset.contains("26"), "{offset}");
+    let range = second(5, "range.sock", Settings::default());
+    assert!(range.contains("node 5") && range.contains("below 3"), "{range}");
+}
