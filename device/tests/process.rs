@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `telegraphos-hib` as a user meets it: messages, exit codes, sockets, signals, memory and processor time.
 
+// A test fails by panicking, its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::io::Read;

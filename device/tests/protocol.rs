@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server against clients: an independent implementation (the crate `vfio_user`), and one that misbehaves.
 
+// A test fails by panicking, its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod support;
 
 use std::os::fd::{AsFd, AsRawFd};
