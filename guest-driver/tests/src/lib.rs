@@ -13,6 +13,7 @@
 
 pub mod child;
 pub mod cli;
+pub mod flood;
 pub mod peers;
 pub mod random;
 pub mod raw;

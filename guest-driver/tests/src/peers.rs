@@ -120,7 +120,7 @@ impl Peers {
         for id in self.all.iter().filter(|id| **id != self.me()) {
             let mut looks = 0u32;
             loop {
-                let found: u64 = self.control.load(u64::from(*id) * 8)?;
+                let found = self.at(*id)?;
                 if found >= epoch {
                     break;
                 }
@@ -147,6 +147,11 @@ impl Peers {
             remote.put64(u64::from(self.me()) * 8, epoch)?;
         }
         Ok(())
+    }
+
+    /// How far a node is.
+    pub fn at(&self, id: NodeId) -> Outcome<u64> {
+        Ok(self.control.load(u64::from(id) * 8)?)
     }
 
     fn mail(&self, from: NodeId, slot: u64) -> u64 {

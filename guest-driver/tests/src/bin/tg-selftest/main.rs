@@ -1,1 +1,193 @@
-fn main() {}
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The product's statements, checked from inside the guests, as KTAP.
+//!
+//! The same program runs on every node at the same time. All nodes go through the same list in the same order and keep
+//! step by barriers made of remote stores ([`tg_tests::peers`]). In each test a node is everything at once: it stores to
+//! its neighbour on the right, checks what its neighbour on the left has stored, and judges for itself.
+
+mod actions;
+mod context;
+mod control;
+mod data;
+mod life;
+mod limits;
+mod order;
+mod protection;
+
+use context::{Context, Stop, Verdict};
+use std::process::ExitCode;
+use std::time::Duration;
+use telegraphos::Node;
+use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+use tg_tests::peers::{Peers, Who};
+
+const USAGE: &str = "\
+tg-selftest: checks the product from inside the guests and reports as KTAP
+
+Usage: tg-selftest [options]      (on every node at the same time)
+
+  --nodes N             wait for nodes 0 to N-1 [every node that is in the cluster now]
+  --seconds S           length of the tests that run for a time [2]
+  --patience SECONDS    how long to wait for the others [180]
+  --only TEXT           run only tests whose name contains TEXT; the same on every node
+  --list                print the plan and end
+
+Rows that need several user ids are checked when root runs it, and reported as SKIP else.
+Exit codes: 0 all passed, 1 a test failed, 2 usage, 3 no board, no driver, or a peer stayed away.
+
+Examples:
+  telegraphos run --nodes 4 -- tg-selftest
+  telegraphos run --nodes 2 --user root -- tg-selftest --only protection/
+";
+
+/// One statement.
+struct Test {
+    name: &'static str,
+    run: fn(&mut Context<'_>) -> Verdict,
+}
+
+macro_rules! plan {
+    ($( $name:literal => $run:path, )*) => { &[ $( Test { name: $name, run: $run }, )* ] };
+}
+
+/// The plan. Ids are those of docs/spec.md.
+const PLAN: &[Test] = plan! {
+    "remote-write/every-size-at-every-aligned-offset" => data::write_all_sizes,
+    "remote-write/last-words-of-pages-and-segment" => data::write_last_words,
+    "remote-write/100000-random-words" => data::write_many,
+    "remote-write/returns-before-the-destination-sees-it" => data::write_is_posted,
+    "remote-write/misaligned-store-arrives-in-pieces" => data::write_misaligned,
+    "remote-read/every-size-at-every-aligned-offset" => data::read_all_sizes,
+    "remote-read/returns-own-earlier-stores" => data::read_own_writes,
+    "remote-read/four-threads" => data::read_threads,
+    "self-addressed/stores-and-loads" => data::self_addressed,
+    "all-pairs/stores-both-ways-at-once" => data::all_pairs,
+    "all-pairs/loads-in-tight-loops-all-progress" => data::cross_loads,
+    "i8-fifo/one-word-in-program-order" => order::sequence,
+    "i8-fifo/data-before-flag" => order::data_before_flag,
+    "i8-fifo/across-words-and-pages" => order::across_words,
+    "e19-quiet/third-node-sees-data-after-flag" => order::quiet_import,
+    "i7-quiet/whole-context" => order::quiet_context,
+    "quiet/eighty-threads-at-once" => order::quiet_threads,
+    "quiet/impatient-caller-may-call-again" => order::quiet_timeout,
+    "protection/unmapped-page-is-sigsegv" => protection::unmapped,
+    "protection/read-only-import-store-is-sigsegv" => protection::read_only_store,
+    "protection/read-only-import-stays-read-only" => protection::read_only_mapping,
+    "protection/mmap-beyond-the-segment-is-refused" => protection::mmap_beyond,
+    "protection/handles-are-useless-in-other-files" => protection::foreign_handles,
+    "protection/context-and-status-pages" => protection::own_pages,
+    "protection/load-without-right-is-all-ones" => protection::load_without_right,
+    "protection/load-past-the-end-is-all-ones" => protection::load_past_end,
+    "protection/store-past-the-end-cuts-until-acknowledged" => protection::store_past_end,
+    "protection/right-not-offered-is-eacces" => protection::right_not_offered,
+    "protection/other-user-ids" => protection::other_users,
+    "protection/ordinary-user-in-group-works" => protection::ordinary_user,
+    "protection/user-outside-group-is-eacces" => protection::outsider,
+    "control/missing-name-is-enoent" => control::missing_name,
+    "control/absent-node-is-ehostunreach" => control::absent_node,
+    "control/node-id-out-of-range-is-einval" => control::node_out_of_range,
+    "control/duplicate-name-is-eexist" => control::duplicate_name,
+    "control/secret" => control::secret,
+    "control/only-listed-nodes" => control::listed_nodes,
+    "control/names-and-sizes-at-their-limits" => control::limits,
+    "control/name-is-free-again-after-unexport" => control::name_reuse,
+    "control/nonsense-is-refused" => control::nonsense,
+    "revoke/unexport-ends-the-import" => life::unexport,
+    "revoke/death-of-the-exporter-ends-the-import" => life::exporter_dies,
+    "revoke/old-generation-never-reaches-a-new-export" => life::old_generation,
+    "revoke/error-wakes-poll" => life::error_wakes_poll,
+    "life/fork-child-has-no-window" => life::fork_child,
+    "life/two-processes-at-once" => life::two_processes,
+    "life/new-segments-are-zeroed" => life::zeroed,
+    "life/300-cycles-leak-nothing" => life::cycles,
+    "limits/300-imports" => limits::many_imports,
+    "limits/locked-memory" => limits::locked_memory,
+    "limits/64-units-in-one-segment" => limits::many_units,
+};
+
+struct Options {
+    who: Who,
+    seconds: Duration,
+    patience: Duration,
+    only: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == "--child") {
+        return actions::main(arguments.filter_map(|a| a.into_string().ok()).collect());
+    }
+    let mut failed = false;
+    let code = cli::main("tg-selftest", USAGE, |parser| {
+        failed = !run(parser)?;
+        Ok(())
+    });
+    if failed { ExitCode::from(1) } else { code }
+}
+
+fn run(parser: lexopt::Parser) -> Outcome<bool> {
+    let mut options =
+        Options { who: Who::Present, seconds: Duration::from_secs(2), patience: Duration::from_secs(180), only: None };
+    let mut line = Line::new(parser);
+    while let Some(word) = line.next_word()? {
+        match word {
+            Word::Option(name) => match name.as_str() {
+                "nodes" => options.who = Who::Count(line.number("--nodes")?),
+                "seconds" => options.seconds = line.seconds("--seconds")?,
+                "patience" => options.patience = line.seconds("--patience")?,
+                "only" => options.only = Some(line.text()?),
+                "list" => {
+                    PLAN.iter().for_each(|test| println!("{}", test.name));
+                    return Ok(true);
+                }
+                _ => return Err(cli::unknown(&name)),
+            },
+            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+        }
+    }
+    let chosen = |test: &&Test| options.only.as_ref().is_none_or(|part| test.name.contains(part.as_str()));
+    let plan: Vec<&Test> = PLAN.iter().filter(chosen).collect();
+    if plan.is_empty() {
+        return Err(Failure::Usage("--only leaves no test; `tg-selftest --list` prints their names".into()));
+    }
+    println!("KTAP version 1\n1..{}", plan.len());
+    context::explain_sigbus();
+    run_plan(&plan, &options).inspect_err(|failure| println!("Bail out! {failure}"))
+}
+
+/// Whether all passed.
+fn run_plan(plan: &[&Test], options: &Options) -> Outcome<bool> {
+    let node = Node::open()?;
+    let peers = Peers::meet(&node, "selftest-control", options.who, options.patience)?;
+    println!("# node {} of {:?}, user id {}", peers.me(), peers.all, tg_tests::user::uid());
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (index, test) in plan.iter().enumerate() {
+        let number = index + 1;
+        let mut context = Context::new(&peers, index as u64, options.seconds, options.patience);
+        let begun = std::time::Instant::now();
+        context.begin()?;
+        let verdict = (test.run)(&mut context);
+        for note in context.notes() {
+            println!("# {note}");
+        }
+        match verdict {
+            Ok(()) => {
+                passed += 1;
+                println!("ok {number} {} # time={:.1?}", test.name, begun.elapsed());
+            }
+            Err(Stop::Skip(why)) => {
+                skipped += 1;
+                println!("ok {number} {} # SKIP {why}", test.name);
+            }
+            Err(Stop::Fail(why)) => {
+                failed += 1;
+                why.lines().for_each(|line| println!("# {line}"));
+                println!("not ok {number} {}", test.name);
+            }
+            Err(Stop::Bail(why)) => return Err(why),
+        }
+        context.end()?;
+    }
+    println!("# Totals: pass:{passed} fail:{failed} skip:{skipped}");
+    Ok(failed == 0)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What stores and loads cost, as ratios to a device inside QEMU.
+
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use telegraphos::{Node, Remote, Segment};
+use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+use tg_tests::peers::{Peers, Who};
+use tg_tests::raw;
+use tg_tests::stats::Summary;
+
+const USAGE: &str = "\
+tg-bench: measures stores and loads, as ratios to a device inside QEMU (pci-testdev) in the same guest
+
+Usage: tg-bench [options]      (on every node at the same time; the lowest measures, the others serve)
+
+  --nodes N            wait for nodes 0 to N-1 [every node that is in the cluster now]
+  --rounds N           rounds; in each, everything is measured in turn [40]
+  --stream N           stores in a stream [1000]
+  --no-baseline        without pci-testdev, and so without ratios
+  --patience SECONDS   how long to wait for the others [180]
+
+The measuring node needs root (the device's resource file) and QEMU's `-device pci-testdev`.
+It prints, with medians and the tenths below and above:
+  BENCH op=store ns=... low=... high=...     one operation
+  RATIO op=store x=... low=... high=...      to the same access of pci-testdev, round by round
+op: store and load are single accesses with pauses; stream-issue and stream-arrived are per store of a stream, until the
+last store returned and until quiet; self-store and self-load are to this node's own memory by way of the board;
+quiet is one with nothing outstanding; store8 and load8 move one byte, as those of pci-testdev do.
+Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
+
+Example: telegraphos bench
+";
+
+struct Options {
+    who: Who,
+    rounds: usize,
+    stream: u64,
+    baseline: bool,
+    patience: Duration,
+}
+
+fn main() -> ExitCode {
+    cli::main("tg-bench", USAGE, run)
+}
+
+fn run(parser: lexopt::Parser) -> Outcome<()> {
+    let mut options =
+        Options { who: Who::Present, rounds: 40, stream: 1000, baseline: true, patience: Duration::from_secs(180) };
+    let mut line = Line::new(parser);
+    while let Some(word) = line.next_word()? {
+        match word {
+            Word::Option(option) => match option.as_str() {
+                "nodes" => options.who = Who::Count(line.number("--nodes")?),
+                "rounds" => options.rounds = line.number("--rounds")?,
+                "stream" => options.stream = line.number("--stream")?,
+                "no-baseline" => options.baseline = false,
+                "patience" => options.patience = line.seconds("--patience")?,
+                _ => return Err(cli::unknown(&option)),
+            },
+            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+        }
+    }
+    let node = Node::open()?;
+    let segment = node.export("bench-data", 65536).mode(0o606).create()?;
+    let peers = Peers::meet(&node, "bench-control", options.who, options.patience)?;
+    peers.barrier(1)?;
+    let measures = peers.all.first() == Some(&peers.me());
+    let result = if measures { measure(&options, &peers, &segment) } else { Ok(()) };
+    // Those who serve wait as long as it takes.
+    let deadline = Instant::now() + Duration::from_secs(3600);
+    if measures {
+        peers.arrive(2)?;
+    } else {
+        while peers.at(peers.all[0])? < 2 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    result
+}
+
+/// Mapped registers of QEMU's pci-testdev: BAR0, whose writes QEMU itself handles.
+struct Testdev {
+    at: *mut u8,
+}
+
+impl Testdev {
+    /// A byte past the test selector, where stores and loads have no effect.
+    const IDLE: u64 = 8;
+
+    fn open() -> Outcome<Testdev> {
+        let refused = |path: &Path, e: &dyn std::fmt::Display| {
+            Failure::Refused(format!("{}: {e}; run as root, or give --no-baseline", path.display()))
+        };
+        let dir = Self::find().ok_or_else(|| {
+            Failure::Refused(
+                "this guest has no pci-testdev (1b36:0005) to compare with: start QEMU with -device pci-testdev, or give \
+                 --no-baseline"
+                    .into(),
+            )
+        })?;
+        // Linux leaves the memory of a device without driver switched off.
+        let enable = dir.join("enable");
+        std::fs::write(&enable, "1").map_err(|e| refused(&enable, &e))?;
+        let path = dir.join("resource0");
+        let file = std::fs::File::options().read(true).write(true).open(&path).map_err(|e| refused(&path, &e))?;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let at =
+            unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) };
+        Ok(Testdev { at: at.map_err(|e| refused(&path, &e))?.cast() })
+    }
+
+    fn find() -> Option<PathBuf> {
+        let is = |dir: &Path, file: &str, value: &str| {
+            std::fs::read_to_string(dir.join(file)).is_ok_and(|text| text.trim() == value)
+        };
+        let devices = std::fs::read_dir("/sys/bus/pci/devices").ok()?;
+        let mut dirs = devices.flatten().map(|d| d.path());
+        dirs.find(|dir| is(dir, "vendor", "0x1b36") && is(dir, "device", "0x0005"))
+    }
+}
+
+/// The operations, in the order of a round.
+const OPS: [&str; 11] = [
+    "testdev-store",
+    "testdev-load",
+    "store",
+    "store8",
+    "stream-issue",
+    "stream-arrived",
+    "load",
+    "load8",
+    "self-store",
+    "self-load",
+    "quiet",
+];
+
+fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
+    let testdev = if options.baseline { Some(Testdev::open()?) } else { None };
+    let node = &peers.node;
+    let remote = tg_tests::peers::import_patiently(node, peers.right(), "bench-data", options.patience)?;
+    let own = node.import(node.id(), segment.name()).open()?;
+    let mut samples: Vec<[f64; OPS.len()]> = Vec::new();
+    for round in 0..=options.rounds {
+        let sample = one_round(options, testdev.as_ref(), &remote, &own)?;
+        // The first one pays for page faults.
+        if round > 0 {
+            samples.push(sample);
+        }
+    }
+    for (index, op) in OPS.iter().enumerate() {
+        let values: Vec<f64> = samples.iter().map(|s| s[index]).filter(|v| v.is_finite()).collect();
+        if let Some(Summary { median, low, high }) = Summary::of(&values) {
+            println!("BENCH op={op} ns={median:.0} low={low:.0} high={high:.0} rounds={}", values.len());
+        }
+    }
+    for (index, op) in OPS.iter().enumerate().skip(2) {
+        let base = usize::from(op.contains("load"));
+        let values: Vec<f64> = samples.iter().map(|s| s[index] / s[base]).filter(|v| v.is_finite()).collect();
+        if let Some(Summary { median, low, high }) = Summary::of(&values) {
+            println!("RATIO op={op} x={median:.2} low={low:.2} high={high:.2} to={}", OPS[base]);
+        }
+    }
+    Ok(())
+}
+
+fn nanoseconds(begun: Instant, count: u64) -> f64 {
+    begun.elapsed().as_nanos() as f64 / count as f64
+}
+
+fn one_round(options: &Options, testdev: Option<&Testdev>, remote: &Remote, own: &Remote) -> Outcome<[f64; OPS.len()]> {
+    const SINGLE: u64 = 20;
+    let batch = |count: u64, access: &mut dyn FnMut(u64)| {
+        let begun = Instant::now();
+        (0..count).for_each(access);
+        nanoseconds(begun, count)
+    };
+    let (mut test_store, mut test_load) = (f64::NAN, f64::NAN);
+    if let Some(testdev) = testdev {
+        // SAFETY: the byte lies in the mapped BAR.
+        test_store = batch(500, &mut |i| unsafe { raw::store::<u8>(testdev.at, Testdev::IDLE, i) });
+        // SAFETY: as above.
+        test_load = batch(500, &mut |_| unsafe {
+            raw::load::<u8>(testdev.at, Testdev::IDLE);
+        });
+    }
+    // One at a time, each with an idle road before it; waiting for quiet is not counted.
+    let single = |remote: &Remote, store: &dyn Fn(u64)| -> Outcome<f64> {
+        let mut total = 0.0;
+        for index in 0..SINGLE {
+            let begun = Instant::now();
+            store(index);
+            total += nanoseconds(begun, 1);
+            remote.quiet()?;
+        }
+        Ok(total / SINGLE as f64)
+    };
+    let (window, home) = (remote.as_ptr(), own.as_ptr());
+    // SAFETY: offsets are aligned and below 64 KiB, which both segments have.
+    let store = single(remote, &|i| unsafe { raw::store::<u64>(window, i * 8, i) })?;
+    // SAFETY: as above.
+    let store8 = single(remote, &|i| unsafe { raw::store::<u8>(window, i, i) })?;
+    // SAFETY: as above.
+    let self_store = single(own, &|i| unsafe { raw::store::<u64>(home, i * 8, i) })?;
+    let begun = Instant::now();
+    for index in 0..options.stream {
+        // SAFETY: as above.
+        unsafe { raw::store::<u64>(window, index % 8192 * 8, index) };
+    }
+    let issue = nanoseconds(begun, options.stream.max(1));
+    remote.quiet()?;
+    let arrived = nanoseconds(begun, options.stream.max(1));
+    // SAFETY: as above.
+    let load = batch(SINGLE, &mut |i| unsafe {
+        raw::load::<u64>(window, i * 8);
+    });
+    // SAFETY: as above.
+    let load8 = batch(SINGLE, &mut |i| unsafe {
+        raw::load::<u8>(window, i);
+    });
+    // SAFETY: as above.
+    let self_load = batch(SINGLE, &mut |i| unsafe {
+        raw::load::<u64>(home, i * 8);
+    });
+    let begun = Instant::now();
+    for _ in 0..SINGLE {
+        remote.quiet()?;
+    }
+    let quiet = nanoseconds(begun, SINGLE);
+    Ok([test_store, test_load, store, store8, issue, arrived, load, load8, self_store, self_load, quiet])
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Exports a segment by hand.
+
+use std::io::BufRead;
+use std::process::ExitCode;
+use telegraphos::Node;
+use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+
+const USAGE: &str = "\
+tg-export: exports zeroed memory under a name
+
+Usage: tg-export NAME SIZE [options]
+
+  --mode MODE   who may do what, as for a file [606: everybody loads and stores]
+  --hold        stay until a signal comes, even without a standard input
+
+It reads lines from standard input: `OFFSET` prints the 8-byte word there as this process sees it, `OFFSET VALUE` stores
+one. When the input ends, the segment is withdrawn, unless --hold is given.
+Exit codes: 0 done, 2 usage, 3 board or driver refused.
+
+Example: tg-export box 64K        (then, on another node: tg-store 0 box 8 42)
+";
+
+fn main() -> ExitCode {
+    cli::main("tg-export", USAGE, run)
+}
+
+fn run(parser: lexopt::Parser) -> Outcome<()> {
+    let (mut name, mut size, mut mode, mut hold) = (None, None, 0o606, false);
+    let mut line = Line::new(parser);
+    while let Some(word) = line.next_word()? {
+        match word {
+            Word::Option(option) => match option.as_str() {
+                "mode" => {
+                    let text = line.text()?;
+                    mode = u32::from_str_radix(&text, 8).map_err(|_| {
+                        Failure::Usage(format!("--mode is {text:?}: expected three octal digits, as 604"))
+                    })?;
+                }
+                "hold" => hold = true,
+                _ => return Err(cli::unknown(&option)),
+            },
+            Word::Value(value) if name.is_none() => name = Some(cli::text(value)?),
+            Word::Value(value) if size.is_none() => size = Some(cli::number("SIZE", &cli::text(value)?)?),
+            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+        }
+    }
+    let (name, size) = (cli::needed("NAME", name)?, cli::needed("SIZE", size)?);
+    let node = Node::open()?;
+    let segment = node.export(&name, size).mode(mode).create()?;
+    println!("exported {name:?}: {size} bytes of node {}", node.id());
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|e| Failure::Refused(format!("standard input: {e}")))?;
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // A slip of the finger must not pull the memory from under the others.
+        let done = match *words.as_slice() {
+            [] => Ok(()),
+            [offset] => cli::number("OFFSET", offset)
+                .and_then(|offset| Ok(segment.load::<u64>(offset)?))
+                .map(|word| println!("{word:#018x}")),
+            [offset, value] => cli::number("OFFSET", offset)
+                .and_then(|offset| Ok(segment.store::<u64>(offset, cli::number("VALUE", value)?)?)),
+            _ => Err(Failure::Usage(format!("{line:?}: expected OFFSET or OFFSET VALUE"))),
+        };
+        if let Err(failure) = done {
+            eprintln!("tg-export: {failure}");
+        }
+    }
+    while hold {
+        std::thread::park();
+    }
+    segment.close()?;
+    Ok(())
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One remote load by hand.
+
+use std::process::ExitCode;
+use std::time::Duration;
+use telegraphos::Node;
+use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+
+const USAGE: &str = "\
+tg-load: loads one word from another node's segment, with one instruction, and prints it
+
+Usage: tg-load NODE NAME OFFSET [--size 1|2|4|8]
+
+Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
+
+Example: tg-load 1 box 0x10 --size 4
+";
+
+fn main() -> ExitCode {
+    cli::main("tg-load", USAGE, run)
+}
+
+fn run(parser: lexopt::Parser) -> Outcome<()> {
+    let (mut words, mut size) = (Vec::new(), 8);
+    let mut line = Line::new(parser);
+    while let Some(word) = line.next_word()? {
+        match word {
+            Word::Option(option) if option == "size" => size = line.number("--size")?,
+            Word::Option(option) => return Err(cli::unknown(&option)),
+            Word::Value(value) => words.push(cli::text(value)?),
+        }
+    }
+    let [id, name, offset] = words.as_slice() else {
+        return Err(Failure::Usage(format!("{} arguments: expected NODE NAME OFFSET", words.len())));
+    };
+    let offset = cli::number("OFFSET", offset)?;
+    let node = Node::open()?;
+    let remote = node.import(cli::number("NODE", id)?, name).read_only().open()?;
+    let value = match size {
+        1 => u64::from(remote.get8(offset)?),
+        2 => u64::from(remote.get16(offset)?),
+        4 => u64::from(remote.get32(offset)?),
+        8 => remote.get64(offset)?,
+        other => return Err(Failure::Usage(format!("--size is {other}: expected 1, 2, 4 or 8"))),
+    };
+    // All ones may be a value, or a load that failed; its error then comes within moments.
+    let ones = value == u64::MAX >> (64 - 8 * size);
+    if ones && node.wait_error(Some(Duration::from_millis(200)))? {
+        if let Some(status) = remote.state()?.error {
+            return Err(Failure::Refused(format!("the load of {size} bytes at {offset:#x} failed: {status}")));
+        }
+    }
+    println!("{value:#0width$x}", width = 2 + 2 * size);
+    Ok(())
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What children do: one action each, which may end them.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use telegraphos::{Error, Node, NodeId, Remote, Rights};
+use tg_tests::child::{say, wait_for_go};
+use tg_tests::peers::import_patiently;
+use tg_tests::raw;
+
+/// Exit code of a child whose action was refused; the errno is its last line.
+pub(crate) const REFUSED: i32 = 10;
+/// Exit code of a child that found something wrong.
+pub(crate) const WRONG: i32 = 11;
+
+enum Trouble {
+    Refused(Error),
+    Wrong(String),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Refused(error)
+    }
+}
+
+pub(crate) fn main(args: Vec<String>) -> ExitCode {
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match act(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Trouble::Refused(error)) => {
+            say(format_args!("errno {}", error.errno()));
+            ExitCode::from(REFUSED as u8)
+        }
+        Err(Trouble::Wrong(text)) => {
+            eprintln!("child {args:?}: {text}");
+            ExitCode::from(WRONG as u8)
+        }
+    }
+}
+
+fn number(text: &str) -> Result<u64, Trouble> {
+    text.parse().map_err(|_| Trouble::Wrong(format!("{text:?} is no number")))
+}
+
+fn rights(text: &str) -> Rights {
+    let has = |letter, right: Rights| if text.contains(letter) { right.0 } else { 0 };
+    Rights(has('r', Rights::READ) | has('w', Rights::WRITE))
+}
+
+fn import(node: &Node, id: &str, name: &str, wanted: &str) -> Result<Remote, Trouble> {
+    Ok(node.import(number(id)? as NodeId, name).rights(rights(wanted)).open()?)
+}
+
+fn act(args: &[&str]) -> Result<(), Trouble> {
+    match *args {
+        // Opens the board.
+        ["open"] => {
+            Node::open()?;
+            say("opened");
+        }
+        // Imports and ends.
+        ["import", id, name, wanted] => {
+            import(&Node::open()?, id, name, wanted)?;
+            say("imported");
+        }
+        // Imports, waits, stores a word or loads it.
+        ["store", id, name, wanted, offset, value] => {
+            let node = Node::open()?;
+            let remote = import(&node, id, name, wanted)?;
+            say("ready");
+            wait_for_go();
+            // SAFETY: the test chose a mapped offset; whether the access is allowed is what it wants to know.
+            unsafe { raw::store::<u64>(remote.as_ptr(), number(offset)?, number(value)?) };
+            remote.quiet()?;
+            say("stored");
+        }
+        ["load", id, name, wanted, offset] => {
+            let node = Node::open()?;
+            let remote = import(&node, id, name, wanted)?;
+            say("ready");
+            wait_for_go();
+            // SAFETY: as above.
+            let value = unsafe { raw::load::<u64>(remote.as_ptr(), number(offset)?) };
+            say(format_args!("loaded {value}"));
+        }
+        // Imports, closes, touches what was mapped.
+        ["unmapped", id, name] => {
+            let remote = import(&Node::open()?, id, name, "rw")?;
+            let at = remote.as_ptr();
+            drop(remote);
+            say("ready");
+            // SAFETY: none; the fault is what the test wants to see. Nothing else of this process is touched: the page
+            // was just unmapped, and no other thread maps any.
+            unsafe { raw::store::<u64>(at, 0, 1) };
+            say("stored");
+        }
+        // Imports, waits, touches again and again until it dies. Loads must be all ones by then.
+        ["until-sigbus", id, name, what] => {
+            let node = Node::open()?;
+            let remote = import(&node, id, name, "rw")?;
+            say("ready");
+            wait_for_go();
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while Instant::now() < deadline {
+                match what {
+                    // SAFETY: offset 8 lies within every segment of these tests; the mapping ends by SIGBUS.
+                    "store" => unsafe { raw::store::<u64>(remote.as_ptr(), 8, 0xdead) },
+                    _ => {
+                        // SAFETY: as above.
+                        let found = unsafe { raw::load::<u64>(remote.as_ptr(), 8) };
+                        if found != u64::MAX {
+                            return Err(Trouble::Wrong(format!("loaded {found:#x} from a revoked segment")));
+                        }
+                    }
+                }
+            }
+            return Err(Trouble::Wrong("no SIGBUS within 30 s".into()));
+        }
+        // Imports, stores in a loop from now on, until it dies.
+        ["store-loop", id, name] => {
+            let node = Node::open()?;
+            let remote = import(&node, id, name, "rw")?;
+            say("ready");
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let mut value = 0;
+            while Instant::now() < deadline {
+                value += 1;
+                // SAFETY: offset 8 lies within every segment of these tests; the mapping ends by SIGBUS.
+                unsafe { raw::store::<u64>(remote.as_ptr(), 8, value) };
+            }
+            return Err(Trouble::Wrong("no SIGBUS within 60 s".into()));
+        }
+        // Exports until told to end, or killed.
+        ["export", name, size, mode] => {
+            let mode = u32::from_str_radix(mode, 8).map_err(|_| Trouble::Wrong(format!("{mode:?} is no mode")))?;
+            let segment = Node::open()?.export(name, number(size)?).mode(mode).create()?;
+            say("exported");
+            wait_for_go();
+            segment.close()?;
+            say("withdrawn");
+        }
+        // Exports under a limit on locked memory.
+        ["export-limited", limit, name, size] => {
+            let limit = Some(number(limit)?);
+            rustix::process::setrlimit(
+                rustix::process::Resource::Memlock,
+                rustix::process::Rlimit { current: limit, maximum: limit },
+            )
+            .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+            Node::open()?.export(name, number(size)?).create()?;
+            say("exported");
+        }
+        // Imports, forks; the child of the child touches the window.
+        ["fork", id, name] => fork(&import(&Node::open()?, id, name, "rw")?)?,
+        // Exports its own segment and works with that of another process, and with another node's, at the same time.
+        ["exchange", mine, theirs, here, node, name, word] => exchange(mine, theirs, here, node, name, word)?,
+        _ => return Err(Trouble::Wrong("no such action".into())),
+    }
+    Ok(())
+}
+
+fn fork(remote: &Remote) -> Result<(), Trouble> {
+    remote.put64(0, 1)?;
+    let at = remote.as_ptr();
+    // SAFETY: this process has one thread; the child only touches memory and exits.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: the fault is what the test wants to see; nothing is mapped there in the child.
+        unsafe {
+            raw::store::<u64>(at, 0, 2);
+            libc::_exit(0);
+        }
+    }
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    if pid < 0 || unsafe { libc::waitpid(pid, &mut status, 0) } != pid {
+        return Err(Trouble::Wrong(format!("fork: {}", std::io::Error::last_os_error())));
+    }
+    if libc::WIFSIGNALED(status) {
+        say(format_args!("signal {}", libc::WTERMSIG(status)));
+    } else {
+        say(format_args!("exit {}", libc::WEXITSTATUS(status)));
+    }
+    // The parent's window still works.
+    remote.put64(0, 3)?;
+    remote.quiet()?;
+    Ok(())
+}
+
+fn exchange(mine: &str, theirs: &str, here: &str, node: &str, name: &str, word: &str) -> Result<(), Trouble> {
+    const ROUNDS: u64 = 200;
+    let board = Node::open()?;
+    let word = number(word)?;
+    let segment = board.export(mine, 4096).mode(0o606).create()?;
+    let other = import_patiently(&board, number(here)? as NodeId, theirs, Duration::from_secs(60))?;
+    let far = import(&board, node, name, "rw")?;
+    for round in 1..=ROUNDS {
+        other.put64(0, round)?;
+        far.put64(word * 8, round)?;
+        let found = far.get64(word * 8)?;
+        if found != round {
+            return Err(Trouble::Wrong(format!("round {round}: the far word is {found}")));
+        }
+        // In step with the other process.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while segment.load::<u64>(0)? < round {
+            if Instant::now() > deadline {
+                return Err(Trouble::Wrong(format!("round {round}: the other process does not answer")));
+            }
+            std::thread::yield_now();
+        }
+    }
+    board.quiet()?;
+    say("done");
+    // The other process may still be storing its last word here.
+    wait_for_go();
+    Ok(())
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a test works with.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+use telegraphos::{Error, Node, NodeId, Remote, Segment, State};
+use tg_tests::child::{Child, Ids};
+use tg_tests::cli::{Failure, Outcome};
+use tg_tests::peers::{Peers, import_patiently};
+use tg_tests::{random, user};
+
+/// Result of a test.
+pub(crate) type Verdict<T = ()> = Result<T, Stop>;
+
+/// Why a test ends before its end.
+pub(crate) enum Stop {
+    /// It fails.
+    Fail(String),
+    /// It cannot be made here.
+    Skip(String),
+    /// No test can be made any more.
+    Bail(Failure),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Fail(error.to_string())
+    }
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Stop {
+        Stop::Fail(text)
+    }
+}
+
+impl From<&str> for Stop {
+    fn from(text: &str) -> Stop {
+        Stop::Fail(text.into())
+    }
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Stop {
+        Stop::Fail(error.to_string())
+    }
+}
+
+/// Barriers per test. One that fails midway goes on to the last.
+const STEPS: u64 = 64;
+
+pub(crate) struct Context<'a> {
+    pub(crate) peers: &'a Peers,
+    pub(crate) seconds: Duration,
+    pub(crate) patience: Duration,
+    index: u64,
+    step: u64,
+    notes: Vec<String>,
+    /// Kept until everybody has ended the test: a node that fails early must not pull memory from under the others.
+    kept: Vec<Arc<Segment>>,
+    seed: u64,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(peers: &'a Peers, index: u64, seconds: Duration, patience: Duration) -> Context<'a> {
+        Context { peers, seconds, patience, index, step: 0, notes: Vec::new(), kept: Vec::new(), seed: random::seed() }
+    }
+
+    pub(crate) fn begin(&mut self) -> Outcome<()> {
+        self.peers.barrier(self.index * STEPS + 1)?;
+        self.step = 1;
+        Ok(())
+    }
+
+    pub(crate) fn end(self) -> Outcome<()> {
+        self.peers.barrier((self.index + 1) * STEPS)
+    }
+
+    /// All nodes have come here; what each stored to another before is there.
+    pub(crate) fn sync(&mut self) -> Verdict {
+        self.step += 1;
+        assert!(self.step < STEPS, "a test has too many steps");
+        self.peers.barrier(self.index * STEPS + self.step).map_err(Stop::Bail)
+    }
+
+    pub(crate) fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Something for the reader of the report.
+    pub(crate) fn note(&mut self, text: String) {
+        self.notes.push(text);
+    }
+
+    pub(crate) fn node(&self) -> &'a Node {
+        &self.peers.node
+    }
+
+    pub(crate) fn me(&self) -> NodeId {
+        self.peers.me()
+    }
+
+    /// A name for a segment of this test.
+    pub(crate) fn name(&self, part: &str) -> String {
+        format!("selftest-{}-{part}", self.index)
+    }
+
+    /// Exports memory that everybody may reach, and keeps it until all have ended the test.
+    pub(crate) fn export(&mut self, part: &str, size: u64) -> Verdict<Arc<Segment>> {
+        let segment = Arc::new(self.node().export(&self.name(part), size).mode(0o606).create()?);
+        self.kept.push(segment.clone());
+        Ok(segment)
+    }
+
+    /// Imports a segment of this test that is being exported about now.
+    pub(crate) fn import(&self, node: NodeId, part: &str) -> Verdict<Remote> {
+        Ok(import_patiently(self.node(), node, &self.name(part), self.patience)?)
+    }
+
+    /// Own memory, into which the left neighbour stores, and the right neighbour's.
+    pub(crate) fn neighbour(&mut self, size: u64) -> Verdict<(Arc<Segment>, Remote)> {
+        let mine = self.export("data", size)?;
+        let right = self.import(self.peers.right(), "data")?;
+        Ok((mine, right))
+    }
+
+    /// The seed of this node's data and that of the left neighbour's.
+    pub(crate) fn seeds(&mut self) -> Verdict<(u64, u64)> {
+        let told = self.peers.tell(self.peers.right(), 0, self.seed);
+        told.map_err(Stop::Bail)?;
+        self.sync()?;
+        let theirs = self.peers.heard(self.peers.left(), 0).map_err(Stop::Bail)?;
+        Ok((self.seed, theirs))
+    }
+
+    /// A process of its own.
+    pub(crate) fn child(&self, args: &[&str]) -> Verdict<Child> {
+        Ok(Child::start(args, None, self.patience)?)
+    }
+
+    /// A process of an ordinary user in the device's group.
+    pub(crate) fn ordinary_child(&self, args: &[&str]) -> Verdict<Child> {
+        Ok(Child::start(args, ordinary()?, self.patience)?)
+    }
+
+    /// A process with these ids.
+    pub(crate) fn child_of(&self, ids: Ids, args: &[&str]) -> Verdict<Child> {
+        if user::uid() != 0 {
+            return Err(Stop::Skip("needs root, to become other users: telegraphos run --user root".into()));
+        }
+        Ok(Child::start(args, Some(ids), self.patience)?)
+    }
+
+    /// Waits until the state of an import is as wanted.
+    pub(crate) fn state_becomes(&self, remote: &Remote, what: &str, wanted: impl Fn(&State) -> bool) -> Verdict {
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        loop {
+            let state = remote.state()?;
+            if wanted(&state) {
+                return Ok(());
+            }
+            if std::time::Instant::now() > deadline {
+                return Err(Stop::Fail(format!("the state of {:?} stays {state:?}: expected {what}", remote.name())));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Ids of an ordinary user in the device's group, if this process may become one.
+fn ordinary() -> Verdict<Option<Ids>> {
+    if user::uid() != 0 {
+        return Ok(None);
+    }
+    let (gid, _) = user::device_group().map_err(|e| e.to_string())?;
+    Ok(Some((user::ORDINARY, gid)))
+}
+
+/// Fails unless they are the same.
+pub(crate) fn same<T: PartialEq + Debug>(what: impl std::fmt::Display, found: T, expected: T) -> Verdict {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Stop::Fail(format!("{what} is {found:?}: expected {expected:?}")))
+}
+
+/// Fails unless it holds.
+pub(crate) fn must(holds: bool, message: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(Stop::Fail(message())) }
+}
+
+/// Fails unless it was refused with this errno.
+pub(crate) fn refused<T>(what: &str, result: Result<T, Error>, errno: i32) -> Verdict {
+    match result {
+        Err(error) if error.errno() == errno => Ok(()),
+        Err(error) => Err(Stop::Fail(format!("{what}: errno {} ({error}): expected errno {errno}", error.errno()))),
+        Ok(_) => Err(Stop::Fail(format!("{what} succeeded: expected errno {errno}"))),
+    }
+}
+
+/// A peer that dies takes its memory with it; then the report must say so instead of ending in silence.
+pub(crate) fn explain_sigbus() {
+    extern "C" fn explain(_: libc::c_int) {
+        const TEXT: &[u8] = b"Bail out! SIGBUS: a peer's memory is gone; its own output tells why\n";
+        // SAFETY: both are async-signal-safe; the text is static.
+        unsafe {
+            libc::write(1, TEXT.as_ptr().cast(), TEXT.len());
+            libc::_exit(3);
+        }
+    }
+    // SAFETY: the handler calls only async-signal-safe functions and does not return.
+    unsafe {
+        libc::signal(libc::SIGBUS, explain as *const () as libc::sighandler_t);
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names, secrets, nodes: who gets what by which name.
+
+use crate::context::{Context, Stop, Verdict, refused, same};
+use std::os::fd::{AsFd, AsRawFd};
+use telegraphos::{NAME_MAX, Node, NodeId};
+use telegraphos_wire::uapi;
+
+/// An ioctl by number, past the library: 0 or the errno.
+pub(crate) fn ioctl<T>(node: &Node, number: u8, argument: &mut T) -> Result<(), i32> {
+    raw_ioctl(node, uapi::request(number, size_of::<T>()), std::ptr::from_mut(argument).cast())
+}
+
+fn raw_ioctl(node: &Node, request: u32, argument: *mut libc::c_void) -> Result<(), i32> {
+    // SAFETY: `argument` is either a structure of the size in the request number, or an address the kernel must refuse.
+    match unsafe { libc::ioctl(node.as_fd().as_raw_fd(), request as _, argument) } {
+        -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn missing_name(context: &mut Context<'_>) -> Verdict {
+    for node in [context.peers.right(), context.me()] {
+        let result = context.node().import(node, "no such segment").open();
+        refused(&format!("importing a missing name from node {node}"), result, libc::ENOENT)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn absent_node(context: &mut Context<'_>) -> Verdict {
+    let Some(absent) = context.peers.absent().last() else {
+        return Err(Stop::Skip("every node that the window can address takes part".into()));
+    };
+    let result = context.node().import(absent, "anything").open();
+    refused(&format!("importing from absent node {absent}"), result, libc::EHOSTUNREACH)
+}
+
+pub(crate) fn node_out_of_range(context: &mut Context<'_>) -> Verdict {
+    for node in [context.peers.nodes, context.peers.nodes + 1, 0xffff] {
+        let result = context.node().import(node as NodeId, "anything").open();
+        refused(&format!("importing from node {node}"), result, libc::EINVAL)?;
+    }
+    let mut import = uapi::Import { node: 0x1_0000, rights: 1, ..Default::default() };
+    import.name[0] = b'x';
+    same("importing from node 65536", ioctl(context.node(), 3, &mut import), Err(libc::EINVAL))
+}
+
+pub(crate) fn duplicate_name(context: &mut Context<'_>) -> Verdict {
+    let mine = context.export("data", 4096)?;
+    mine.store(0, 1u64)?;
+    refused("exporting a name twice", context.node().export(mine.name(), 4096).create(), libc::EEXIST)?;
+    let other = Node::open_path(context.node().path())?;
+    refused("exporting it from another file", other.export(mine.name(), 4096).create(), libc::EEXIST)?;
+    let own = context.import(context.me(), "data")?;
+    same("a word of the first", own.get64(0)?, 1)
+}
+
+pub(crate) fn secret(context: &mut Context<'_>) -> Verdict {
+    let (name, secret) = (context.name("secret"), *b"sixteen bytes of");
+    let mine = context.node().export(&name, 4096).mode(0o606).secret(secret).create()?;
+    context.sync()?;
+    let import = || context.node().import(context.peers.right(), &name);
+    refused("an import without the secret", import().open(), libc::EACCES)?;
+    refused("an import with a wrong secret", import().secret(*b"sixteen bytes 0f").open(), libc::EACCES)?;
+    let right = import().secret(secret).open()?;
+    right.put64(0, 8)?;
+    right.quiet()?;
+    context.sync()?;
+    same("the word", mine.load::<u64>(0)?, 8)?;
+    context.sync()
+}
+
+pub(crate) fn listed_nodes(context: &mut Context<'_>) -> Verdict {
+    let peers = context.peers;
+    let (for_left, for_nobody) = (context.name("left"), context.name("nobody"));
+    let admitted = context.node().export(&for_left, 4096).mode(0o606).nodes(&[peers.left()]).create()?;
+    let closed = context.node().export(&for_nobody, 4096).mode(0o606).nodes(&[]).create()?;
+    context.sync()?;
+    let right = context.node().import(peers.right(), &for_left).open()?;
+    right.put64(0, 9)?;
+    right.quiet()?;
+    refused("an import by a node not listed", context.node().import(peers.right(), &for_nobody).open(), libc::EACCES)?;
+    if peers.all.len() > 2 {
+        let stranger = context.node().import(peers.ring(2), &for_left).open();
+        refused("an import by another node than the listed one", stranger, libc::EACCES)?;
+    }
+    context.sync()?;
+    same("the word from the listed node", admitted.load::<u64>(0)?, 9)?;
+    drop(closed);
+    context.sync()
+}
+
+pub(crate) fn limits(context: &mut Context<'_>) -> Verdict {
+    let node = context.node();
+    let longest = format!("{:é<1$}", context.name("x"), NAME_MAX);
+    let longest: String = longest
+        .chars()
+        .scan(0, |bytes, c| {
+            *bytes += c.len_utf8();
+            (*bytes <= NAME_MAX).then_some(c)
+        })
+        .collect();
+    let segment = node.export(&longest, 1).mode(0o606).create()?;
+    let own = node.import(node.id(), &longest).open()?;
+    same("the size of a segment of one byte", own.size(), 1)?;
+    own.put8(0, 7)?;
+    own.quiet()?;
+    same("its byte", segment.load::<u8>(0)?, 7)?;
+    refused("a name of 64 bytes", node.export(&"x".repeat(NAME_MAX + 1), 1).create(), libc::EINVAL)?;
+    refused("an empty name", node.export("", 1).create(), libc::EINVAL)?;
+    refused("a size of 0", node.export(&context.name("zero"), 0).create(), libc::EINVAL)?;
+    let window = node.info()?.window_size;
+    refused("a size beyond the window", node.export(&context.name("huge"), window + 1).create(), libc::EINVAL)?;
+    refused("an endless size", node.export(&context.name("huge"), u64::MAX).create(), libc::EINVAL)
+}
+
+pub(crate) fn name_reuse(context: &mut Context<'_>) -> Verdict {
+    let (node, name) = (context.node(), context.name("again"));
+    for round in 1..=5u64 {
+        let segment = node.export(&name, 4096 * round).mode(0o606).create()?;
+        let own = node.import(node.id(), &name).open()?;
+        same("the size", own.size(), 4096 * round)?;
+        own.put64(8, round)?;
+        own.quiet()?;
+        same("the word", segment.load::<u64>(8)?, round)?;
+        own.close()?;
+        segment.close()?;
+        refused("importing the withdrawn name", node.import(node.id(), &name).open(), libc::ENOENT)?;
+    }
+    Ok(())
+}
+
+/// What a program gets that speaks to the driver without the library.
+pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
+    let node = context.node();
+    let name = |text: &[u8]| {
+        let mut name = [0; 64];
+        name[..text.len()].copy_from_slice(text);
+        name
+    };
+    let export = uapi::Export {
+        name: name(b"selftest-nonsense"),
+        size: 4096,
+        nodes: [!0; 4],
+        rights_owner: 3,
+        ..Default::default()
+    };
+    let import = uapi::Import { name: export.name, node: node.id().into(), rights: 1, ..Default::default() };
+    let invalid = Err(libc::EINVAL);
+    let mut unterminated = uapi::Export { name: [b'x'; 64], ..export };
+    same("a name without end", ioctl(node, 1, &mut unterminated), invalid)?;
+    let mut dirty = uapi::Export { name: name(b"a\0b"), ..export };
+    same("a name with something behind its end", ioctl(node, 1, &mut dirty), invalid)?;
+    let mut rights = uapi::Export { rights_others: 0x8000, ..export };
+    same("unknown rights of an export", ioctl(node, 1, &mut rights), invalid)?;
+    let mut wanted = uapi::Import { rights: 0x8001, ..import };
+    same("unknown rights of an import", ioctl(node, 3, &mut wanted), invalid)?;
+    let mut none = uapi::Import { rights: 0, ..import };
+    same("an import without rights", ioctl(node, 3, &mut none), invalid)?;
+    let mut reserved = uapi::Import { reserved: 1, ..import };
+    same("a reserved field", ioctl(node, 3, &mut reserved), invalid)?;
+    let mut handle = uapi::Handle { handle: 0, reserved: 1 };
+    same("a reserved field of a handle", ioctl(node, 4, &mut handle), invalid)?;
+    for number in [2, 4, 6] {
+        let mut handle = uapi::Handle { handle: 0xffff_ffff, reserved: 0 };
+        same(format_args!("a wild handle for ioctl {number}"), ioctl(node, number, &mut handle), Err(libc::EBADF))?;
+    }
+    let mut number = [0u64; 8];
+    same("an unknown ioctl", ioctl(node, 77, &mut number), Err(libc::ENOTTY))?;
+    same("an ioctl of another size", ioctl(node, 0, &mut [0u8; 8]), Err(libc::ENOTTY))?;
+    let request = uapi::request(0, size_of::<uapi::Info>());
+    same("an ioctl into nowhere", raw_ioctl(node, request, 8 as *mut libc::c_void), Err(libc::EFAULT))
+}

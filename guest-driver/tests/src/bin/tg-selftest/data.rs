@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Remote writes and reads: every value arrives, and only where it belongs.
+
+use crate::context::{Context, Stop, Verdict, must, same};
+use std::time::{Duration, Instant};
+use telegraphos::{Segment, Word};
+use tg_tests::{random, raw};
+
+const SIZES: [usize; 4] = [1, 2, 4, 8];
+const PAGE: u64 = 4096;
+
+/// The receiver's own memory, byte by byte.
+fn bytes(segment: &Segment) -> Verdict<Vec<u8>> {
+    (0..segment.size()).map(|at| Ok(segment.load::<u8>(at)?)).collect()
+}
+
+/// Fails at the first byte that differs.
+fn compare(context: &Context<'_>, segment: &Segment, expected: &[u8]) -> Verdict {
+    for (at, (found, expected)) in bytes(segment)?.iter().zip(expected).enumerate() {
+        must(found == expected, || {
+            format!("byte {at:#x} of node {} is {found:#04x}: expected {expected:#04x}", context.me())
+        })?;
+    }
+    Ok(())
+}
+
+/// A word of a segment, by size.
+fn word(segment: &Segment, offset: u64, size: usize) -> Verdict<u64> {
+    Ok(match size {
+        1 => segment.load::<u8>(offset)?.to_u64(),
+        2 => segment.load::<u16>(offset)?.to_u64(),
+        4 => segment.load::<u32>(offset)?.to_u64(),
+        _ => segment.load::<u64>(offset)?,
+    })
+}
+
+pub(crate) fn write_all_sizes(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(2 * PAGE)?;
+    let (ours, theirs) = context.seeds()?;
+    for size in SIZES {
+        let step = size as u64;
+        for offset in (0..right.size()).step_by(size) {
+            let value = random::word(ours ^ step, offset);
+            // SAFETY: aligned and within the segment, which is as large as ours.
+            unsafe { raw::store_size(right.as_ptr(), offset, size, value) };
+        }
+        right.quiet()?;
+        context.sync()?;
+        for offset in (0..mine.size()).step_by(size) {
+            let expected = raw::masked(random::word(theirs ^ step, offset), size);
+            same(
+                format_args!("{size} bytes at {offset:#x} of node {}", context.me()),
+                word(&mine, offset, size)?,
+                expected,
+            )?;
+        }
+        context.sync()?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_last_words(context: &mut Context<'_>) -> Verdict {
+    // Several units, and an end that is aligned to 8 bytes and to nothing more.
+    let size = 3 * 65536 + 5 * PAGE + 1000;
+    let (mine, right) = context.neighbour(size)?;
+    same("the imported size", right.size(), size)?;
+    let (ours, theirs) = context.seeds()?;
+    let ends: Vec<u64> = (1..=size / PAGE).map(|page| page * PAGE).chain([size]).collect();
+    for width in SIZES {
+        let mut expected = vec![0; size as usize];
+        for end in &ends {
+            // SAFETY: the word ends at the end of a page of the segment, or of the segment.
+            unsafe {
+                raw::store_size(right.as_ptr(), end - width as u64, width, random::word(ours ^ width as u64, *end))
+            };
+            let value = random::word(theirs ^ width as u64, *end).to_le_bytes();
+            expected[*end as usize - width..*end as usize].copy_from_slice(&value[..width]);
+        }
+        right.quiet()?;
+        context.sync()?;
+        compare(context, &mine, &expected)?;
+        (0..size).step_by(8).try_for_each(|at| mine.store(at, 0u64))?;
+        context.sync()?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_many(context: &mut Context<'_>) -> Verdict {
+    const COUNT: u64 = 100_000;
+    let (mine, right) = context.neighbour(COUNT * 8)?;
+    let (ours, theirs) = context.seeds()?;
+    let begun = Instant::now();
+    for index in 0..COUNT {
+        // SAFETY: aligned and within the segment, which is as large as ours.
+        unsafe { raw::store::<u64>(right.as_ptr(), index * 8, random::word(ours, index)) };
+    }
+    let issued = begun.elapsed();
+    right.quiet()?;
+    context.note(format!("{COUNT} stores issued in {issued:.1?}, arrived after {:.1?}", begun.elapsed()));
+    context.sync()?;
+    for index in 0..COUNT {
+        same(
+            format_args!("word {:#x} of node {}", index * 8, context.me()),
+            mine.load::<u64>(index * 8)?,
+            random::word(theirs, index),
+        )?;
+    }
+    context.sync()
+}
+
+/// Witness without a clock: this node stores to its own memory by way of the board, then looks there directly. If the
+/// old value is still there, the store has returned before the destination saw it.
+pub(crate) fn write_is_posted(context: &mut Context<'_>) -> Verdict {
+    const TRIES: u64 = 100_000;
+    let mine = context.export("data", PAGE)?;
+    let own = context.import(context.me(), "data")?;
+    let witness =
+        (1..=TRIES).find(|value| own.put64(0, *value).is_ok() && mine.load::<u64>(0).is_ok_and(|v| v < *value));
+    own.quiet()?;
+    let Some(last) = witness else {
+        return Err(Stop::Fail(format!("each of {TRIES} stores was there when it returned: they are not posted")));
+    };
+    same("the word after quiet", mine.load::<u64>(0)?, last)
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn write_misaligned(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(2 * PAGE)?;
+    let (ours, theirs) = context.seeds()?;
+    // Every misalignment, one of them across two pages; the value is right at last, though not at once.
+    let places: Vec<u64> = (1..8).map(|odd| 64 * odd + odd).chain([PAGE - 3]).collect();
+    let mut expected = vec![0; mine.size() as usize];
+    for at in places {
+        // SAFETY: eight bytes within the segment.
+        unsafe { raw::store_misaligned(right.as_ptr(), at, random::word(ours, at)) };
+        expected[at as usize..at as usize + 8].copy_from_slice(&random::word(theirs, at).to_le_bytes());
+    }
+    right.quiet()?;
+    context.sync()?;
+    compare(context, &mine, &expected)?;
+    must(right.put64(4, 0).is_err(), || "the library took a misaligned store: expected an error".into())?;
+    context.sync()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn write_misaligned(context: &mut Context<'_>) -> Verdict {
+    let (_mine, right) = context.neighbour(PAGE)?;
+    must(right.put64(4, 0).is_err(), || "the library took a misaligned store: expected an error".into())?;
+    context.sync()
+}
+
+pub(crate) fn read_all_sizes(context: &mut Context<'_>) -> Verdict {
+    const AREA: u64 = 256;
+    let size = 65536 + PAGE + 200;
+    let (mine, right) = context.neighbour(size)?;
+    // Here the owner writes its own memory, and the left neighbour reads: the seed travels the other way.
+    let seed = random::seed();
+    context.peers.tell(context.peers.left(), 1, seed).map_err(Stop::Bail)?;
+    (0..size / 8).try_for_each(|index| mine.store(index * 8, random::word(seed, index)))?;
+    context.sync()?;
+    let theirs = context.peers.heard(context.peers.right(), 1).map_err(Stop::Bail)?;
+    for width in SIZES {
+        let inner = (0..AREA).step_by(width);
+        let ends = [PAGE, 65536, 65536 + PAGE, size].map(|end| end - width as u64);
+        for offset in inner.chain(ends) {
+            // SAFETY: aligned and within the segment.
+            let found = unsafe { raw::load_size(right.as_ptr(), offset, width) };
+            let expected = raw::masked(random::word(theirs, offset / 8) >> (8 * (offset % 8)), width);
+            same(format_args!("{width} bytes at {offset:#x} of node {}", right.node()), found, expected)?;
+        }
+    }
+    context.sync()
+}
+
+pub(crate) fn read_own_writes(context: &mut Context<'_>) -> Verdict {
+    let (_mine, right) = context.neighbour(PAGE)?;
+    let seed = random::seed();
+    for round in 0..200 {
+        let value = random::word(seed, round);
+        let offset = value % (PAGE / 8) * 8;
+        right.put64(offset, value)?;
+        same(format_args!("the word stored just before, round {round}"), right.get64(offset)?, value)?;
+    }
+    context.sync()
+}
+
+pub(crate) fn read_threads(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(PAGE)?;
+    (0..PAGE / 8).try_for_each(|index| mine.store(index * 8, random::word(7, index)))?;
+    context.sync()?;
+    let right = &right;
+    let results: Vec<Verdict> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4u64)
+            .map(|thread| {
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let index = (thread * 131 + round * 7) % (PAGE / 8);
+                        same(
+                            format_args!("word {index} in thread {thread}"),
+                            right.get64(index * 8)?,
+                            random::word(7, index),
+                        )?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+    });
+    results.into_iter().collect::<Verdict>()?;
+    context.sync()
+}
+
+pub(crate) fn self_addressed(context: &mut Context<'_>) -> Verdict {
+    let mine = context.export("data", PAGE)?;
+    let own = context.import(context.me(), "data")?;
+    let seed = random::seed();
+    for width in SIZES {
+        for offset in (0..64).step_by(width) {
+            let value = raw::masked(random::word(seed ^ width as u64, offset), width);
+            // SAFETY: aligned and within the segment.
+            let found = unsafe {
+                raw::store_size(own.as_ptr(), offset, width, value);
+                raw::load_size(own.as_ptr(), offset, width)
+            };
+            same(format_args!("{width} bytes at {offset:#x} loaded back"), found, value)?;
+            same(format_args!("{width} bytes at {offset:#x} in memory"), word(&mine, offset, width)?, value)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn all_pairs(context: &mut Context<'_>) -> Verdict {
+    const COUNT: u64 = 3000;
+    let peers = context.peers;
+    let mine = context.export("data", peers.all.len() as u64 * COUNT * 8)?;
+    let remotes = peers.all.iter().map(|id| context.import(*id, "data")).collect::<Verdict<Vec<_>>>()?;
+    context.sync()?;
+    let (me, area) = (u64::from(context.me()), COUNT * 8);
+    let place = peers.all.iter().position(|id| *id == context.me()).unwrap_or(0) as u64;
+    let value = |from: u64, to: u64, index: u64| random::word(from << 32 | to, index);
+    for index in 0..COUNT {
+        for remote in &remotes {
+            remote.put64(place * area + index * 8, value(me, remote.node().into(), index))?;
+        }
+    }
+    context.node().quiet()?;
+    context.sync()?;
+    for (place, from) in peers.all.iter().enumerate() {
+        for index in 0..COUNT {
+            let from = u64::from(*from);
+            let found: u64 = mine.load(place as u64 * area + index * 8)?;
+            same(format_args!("word {index} from node {from} in node {me}"), found, value(from, me, index))?;
+        }
+    }
+    context.sync()
+}
+
+/// Loads that wait for each other's nodes: each HIB must go on serving while its own guest waits.
+pub(crate) fn cross_loads(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(PAGE)?;
+    mine.store(0, 0x600d_u64 + u64::from(context.me()))?;
+    let expected = 0x600d + u64::from(context.peers.right());
+    context.sync()?;
+    let begun = Instant::now();
+    let (mut loads, mut longest) = (0u64, Duration::ZERO);
+    while begun.elapsed() < context.seconds {
+        let before = Instant::now();
+        same(format_args!("load {loads} from node {}", right.node()), right.get64(0)?, expected)?;
+        longest = longest.max(before.elapsed());
+        loads += 1;
+    }
+    context.note(format!("{loads} loads in {:.1?}, the longest took {longest:.1?}", begun.elapsed()));
+    same("the latched error", right.state()?.error, None)?;
+    context.sync()
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ends: revocation, death, fork, and that nothing is left behind.
+
+use crate::context::{Context, Stop, Verdict, must, refused, same};
+use std::time::Duration;
+use telegraphos::{Node, Remote, Status};
+use tg_tests::child::{Child, End};
+
+const SIGBUS: End = End::Signal(libc::SIGBUS);
+
+/// Children that import the right neighbour's segment and touch it until they die, one by loads, one by stores.
+fn victims(context: &Context<'_>, part: &str) -> Verdict<Vec<Child>> {
+    let right = context.peers.right().to_string();
+    let mut children = Vec::new();
+    for what in ["load", "store"] {
+        let mut child = context.child(&["until-sigbus", &right, &context.name(part), what])?;
+        child.expect("ready")?;
+        children.push(child);
+    }
+    Ok(children)
+}
+
+fn all_die(mut children: Vec<Child>) -> Verdict {
+    for child in &mut children {
+        child.go()?;
+    }
+    for child in &mut children {
+        child.must_end(SIGBUS)?;
+    }
+    Ok(())
+}
+
+/// An import whose owner has withdrawn it: one refused load tells, then it is dead.
+fn is_dead(context: &Context<'_>, remote: &Remote) -> Verdict {
+    same("a load from a revoked segment", remote.get64(8)?, u64::MAX)?;
+    let fatal = |status| matches!(status, Some(Status::Stale | Status::NotGranted));
+    context.state_becomes(remote, "dead with Stale or NotGranted", |s| s.dead && fatal(s.error))?;
+    let error = remote.quiet_timeout(Duration::from_secs(20)).err().and_then(|e| e.status());
+    must(fatal(error), || format!("quiet says {error:?}: expected Stale or NotGranted"))?;
+    refused("importing it again", context.node().import(remote.node(), remote.name()).open(), libc::ENOENT)
+}
+
+pub(crate) fn unexport(context: &mut Context<'_>) -> Verdict {
+    let name = context.name("data");
+    let mine = context.node().export(&name, 4096).mode(0o606).create()?;
+    let right = context.import(context.peers.right(), "data")?;
+    right.put64(8, 1)?;
+    right.quiet()?;
+    let children = victims(context, "data")?;
+    context.sync()?;
+    same("the word", mine.load::<u64>(8)?, 1)?;
+    mine.close()?;
+    context.sync()?;
+    is_dead(context, &right)?;
+    all_die(children)?;
+    // Closing what is dead is no error.
+    right.close()?;
+    Ok(())
+}
+
+pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
+    let name = context.name("data");
+    let mut exporter = context.child(&["export", &name, "4096", "606"])?;
+    exporter.expect("exported")?;
+    let right = context.import(context.peers.right(), "data")?;
+    right.put64(8, 1)?;
+    right.quiet()?;
+    // One that is storing at that very moment.
+    let mut storing = context.child(&["store-loop", &right.node().to_string(), &name])?;
+    storing.expect("ready")?;
+    let children = victims(context, "data")?;
+    context.sync()?;
+    exporter.kill()?;
+    exporter.must_end(End::Signal(libc::SIGKILL))?;
+    // The driver tidies up after it in its own time.
+    let deadline = std::time::Instant::now() + context.patience;
+    while context.node().import(context.me(), &name).open().is_ok() {
+        must(std::time::Instant::now() < deadline, || format!("{name:?} of a dead process is still exported"))?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    context.sync()?;
+    is_dead(context, &right)?;
+    storing.must_end(SIGBUS)?;
+    all_die(children)
+}
+
+pub(crate) fn old_generation(context: &mut Context<'_>) -> Verdict {
+    let name = context.name("data");
+    let node = context.node();
+    let export = || node.export(&name, 4096).mode(0o606).create();
+    let mine = export()?;
+    let old = context.import(context.peers.right(), "data")?;
+    old.put64(0, 1)?;
+    old.quiet()?;
+    let children = victims(context, "data")?;
+    context.sync()?;
+    // The same name, size, and most likely the same pages of the board and of memory.
+    mine.close()?;
+    let mine = export()?;
+    context.sync()?;
+    // The first store is refused by the owner; later ones do not leave this node.
+    old.put64(0, 2)?;
+    let error = old.quiet_timeout(Duration::from_secs(20)).err().and_then(|e| e.status());
+    same("the error of a store through the old import", error, Some(Status::Stale))?;
+    all_die(children)?;
+    context.sync()?;
+    for at in [0, 8] {
+        same(format_args!("word {at} of the new segment"), mine.load::<u64>(at)?, 0)?;
+    }
+    context.sync()?;
+    let new = context.import(context.peers.right(), "data")?;
+    new.put64(0, 3)?;
+    new.quiet()?;
+    context.sync()?;
+    same("the word stored through a new import", mine.load::<u64>(0)?, 3)?;
+    context.sync()
+}
+
+pub(crate) fn error_wakes_poll(context: &mut Context<'_>) -> Verdict {
+    // A file of its own, so that only this import can report.
+    let node = Node::open_path(context.node().path())?;
+    let name = context.name("data");
+    let mine = context.node().export(&name, 4096).mode(0o606).create()?;
+    context.sync()?;
+    let right = node.import(context.peers.right(), &name).open()?;
+    same("an error before there is one", node.wait_error(Some(Duration::from_millis(20)))?, false)?;
+    context.sync()?;
+    mine.close()?;
+    context.sync()?;
+    right.put64(0, 1)?;
+    same("an error within a minute", node.wait_error(Some(Duration::from_secs(60)))?, true)?;
+    context.state_becomes(&right, "dead", |s| s.dead)?;
+    drop(right);
+    same("an error after the import is closed", node.wait_error(Some(Duration::ZERO))?, false)
+}
+
+pub(crate) fn fork_child(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(4096)?;
+    let mut child = context.child(&["fork", &right.node().to_string(), &context.name("data")])?;
+    child.expect(&format!("signal {}", libc::SIGSEGV))?;
+    child.must_end(End::Code(0))?;
+    context.sync()?;
+    same("the word of the forking process", mine.load::<u64>(0)?, 3)?;
+    context.sync()
+}
+
+pub(crate) fn two_processes(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(4096)?;
+    let (here, far, data) = (context.me().to_string(), right.node().to_string(), context.name("data"));
+    let names = [context.name("one"), context.name("two")];
+    let mut children = Vec::new();
+    for who in 0..2usize {
+        let word = who.to_string();
+        children.push(context.child(&["exchange", &names[who], &names[1 - who], &here, &far, &data, &word])?);
+    }
+    for child in &mut children {
+        child.expect("done")?;
+    }
+    for child in &mut children {
+        child.go()?;
+        child.must_end(End::Code(0))?;
+    }
+    context.sync()?;
+    for word in 0..2u64 {
+        same(format_args!("the last word of process {word}"), mine.load::<u64>(word * 8)?, 200)?;
+    }
+    context.sync()
+}
+
+pub(crate) fn zeroed(context: &mut Context<'_>) -> Verdict {
+    let (node, name) = (context.node(), context.name("data"));
+    for round in 0..5 {
+        let segment = node.export(&name, 256 << 10).create()?;
+        for at in (0..segment.size()).step_by(8) {
+            let found: u64 = segment.load(at)?;
+            must(found == 0, || format!("round {round}: word {at:#x} of a new segment is {found:#x}: expected 0"))?;
+            segment.store(at, u64::MAX)?;
+        }
+    }
+    Ok(())
+}
+
+fn available() -> Verdict<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.ok_or_else(|| Stop::Fail("/proc/meminfo has no MemAvailable".into()))
+}
+
+pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
+    // More than the board has contexts (256), and in sum more than it has export pages (4096) and window slots (1024), than
+    // a process may lock, and than fits into a small guest's memory.
+    const CYCLES: u64 = 300;
+    const SIZE: u64 = 16 << 16;
+    let (_mine, right) = context.neighbour(4 << 16)?;
+    let (data, name) = (context.name("data"), context.name("cycle"));
+    let cycle = |number: u64| -> Verdict {
+        let node = Node::open_path(context.node().path())?;
+        let segment = node.export(&name, SIZE).mode(0o606).create()?;
+        let far = node.import(right.node(), &data).open()?;
+        let own = node.import(node.id(), &name).open()?;
+        far.put64(number % 512 * 8, number)?;
+        own.put64(SIZE - 8, number)?;
+        own.quiet()?;
+        same("the last word", segment.load::<u64>(SIZE - 8)?, number)?;
+        if number % 2 == 0 {
+            node.quiet()?;
+            return Ok(());
+        }
+        // Half of them in the other order, with stores still on their way.
+        drop(segment);
+        drop(node);
+        Ok(())
+    };
+    // The first rounds fill the kernel's caches.
+    (0..20).try_for_each(cycle)?;
+    let before = available()?;
+    (0..CYCLES).try_for_each(cycle)?;
+    let after = available()?;
+    context.note(format!("{CYCLES} cycles of {} KiB: {before} kB available before, {after} kB after", SIZE >> 10));
+    // One lost segment per cycle would be 300 MiB; this allows for other things the guest does.
+    must(after + CYCLES * (SIZE >> 10) / 20 > before, || {
+        format!("{} kB are gone after {CYCLES} cycles: expected about 0", before.saturating_sub(after))
+    })?;
+    context.sync()
+}

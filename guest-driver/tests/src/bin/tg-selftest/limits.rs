@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Many, and much.
+
+use crate::actions::REFUSED;
+use crate::context::{Context, Verdict, must, same};
+use tg_tests::child::End;
+use tg_tests::random;
+
+pub(crate) fn many_imports(context: &mut Context<'_>) -> Verdict {
+    const COUNT: u64 = 300;
+    let (mine, right) = context.neighbour(4096)?;
+    let name = context.name("data");
+    let imports =
+        (0..COUNT).map(|_| Ok(context.node().import(right.node(), &name).open()?)).collect::<Verdict<Vec<_>>>()?;
+    let mut handles: Vec<u32> = imports.iter().map(|i| i.handle()).collect();
+    handles.sort_unstable();
+    handles.dedup();
+    same("the number of different handles", handles.len(), COUNT as usize)?;
+    for (index, import) in imports.iter().enumerate() {
+        import.put64(index as u64 * 8, random::word(3, index as u64))?;
+    }
+    context.node().quiet()?;
+    context.sync()?;
+    for index in 0..COUNT {
+        same(format_args!("the word of import {index}"), mine.load::<u64>(index * 8)?, random::word(3, index))?;
+    }
+    context.sync()
+}
+
+pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
+    // Root may lock as much as it likes, so this is an ordinary user's.
+    let attempt = |limit: &str, size: &str| -> Verdict<(Option<String>, End)> {
+        let mut child = context.ordinary_child(&["export-limited", limit, &context.name("limited"), size])?;
+        Ok((child.line()?, child.end()?))
+    };
+    let (line, end) = attempt("262144", "1048576")?;
+    same("1 MiB under a limit of 256 KiB", line, Some(format!("errno {}", libc::ENOMEM)))?;
+    same("its end", end, End::Code(REFUSED))?;
+    let (line, _) = attempt("2097152", "1048576")?;
+    same("1 MiB under a limit of 2 MiB", line, Some("exported".into()))
+}
+
+pub(crate) fn many_units(context: &mut Context<'_>) -> Verdict {
+    const UNIT: u64 = 64 << 10;
+    let (mine, right) = context.neighbour(64 * UNIT)?;
+    let (ours, theirs) = context.seeds()?;
+    for unit in 0..64 {
+        right.put64(unit * UNIT, random::word(ours, 2 * unit))?;
+        right.put64((unit + 1) * UNIT - 8, random::word(ours, 2 * unit + 1))?;
+    }
+    right.quiet()?;
+    context.sync()?;
+    for unit in 0..64 {
+        same(format_args!("the first word of unit {unit}"), mine.load(unit * UNIT)?, random::word(theirs, 2 * unit))?;
+        let last = mine.load((unit + 1) * UNIT - 8)?;
+        same(format_args!("the last word of unit {unit}"), last, random::word(theirs, 2 * unit + 1))?;
+    }
+    let others = (0..64 * UNIT).step_by(8).filter(|at| at % UNIT != 0 && at % UNIT != UNIT - 8);
+    for at in others.step_by(37) {
+        let found: u64 = mine.load(at)?;
+        must(found == 0, || format!("word {at:#x} is {found:#x}: expected 0, nobody stored there"))?;
+    }
+    context.sync()
+}

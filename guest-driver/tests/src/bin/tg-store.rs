@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One remote store by hand.
+
+use std::process::ExitCode;
+use telegraphos::{Node, Rights};
+use tg_tests::cli::{self, Failure, Line, Outcome, Word};
+
+const USAGE: &str = "\
+tg-store: stores one word into another node's segment, with one instruction
+
+Usage: tg-store NODE NAME OFFSET VALUE [--size 1|2|4|8]
+
+It returns when the value has arrived.
+Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
+
+Example: tg-store 1 box 0x10 42 --size 4
+";
+
+fn main() -> ExitCode {
+    cli::main("tg-store", USAGE, run)
+}
+
+fn run(parser: lexopt::Parser) -> Outcome<()> {
+    let (mut words, mut size) = (Vec::new(), 8);
+    let mut line = Line::new(parser);
+    while let Some(word) = line.next_word()? {
+        match word {
+            Word::Option(option) if option == "size" => size = line.number("--size")?,
+            Word::Option(option) => return Err(cli::unknown(&option)),
+            Word::Value(value) => words.push(cli::text(value)?),
+        }
+    }
+    let [node, name, offset, value] = words.as_slice() else {
+        return Err(Failure::Usage(format!("{} arguments: expected NODE NAME OFFSET VALUE", words.len())));
+    };
+    let offset = cli::number("OFFSET", offset)?;
+    let remote = Node::open()?.import(cli::number("NODE", node)?, name).rights(Rights::WRITE).open()?;
+    match size {
+        1 => remote.put8(offset, cli::number("VALUE", value)?)?,
+        2 => remote.put16(offset, cli::number("VALUE", value)?)?,
+        4 => remote.put32(offset, cli::number("VALUE", value)?)?,
+        8 => remote.put64(offset, cli::number("VALUE", value)?)?,
+        other => return Err(Failure::Usage(format!("--size is {other}: expected 1, 2, 4 or 8"))),
+    }
+    Ok(remote.quiet()?)
+}
