@@ -66,8 +66,10 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             eprintln!("tg-export: {failure}");
         }
     }
-    while hold {
-        std::thread::park();
+    if hold {
+        loop {
+            std::thread::park();
+        }
     }
     segment.close()?;
     Ok(())
