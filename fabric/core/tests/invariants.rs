@@ -14,6 +14,12 @@ use world::{Failure, Op, Sizes, World, check_schedule, class_of, fail, packet, s
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
+/// At least 1000 schedules; PROPTEST_CASES asks for more.
+fn config_of_runs() -> Config {
+    let usual = Config::default();
+    Config { cases: usual.cases.max(1000), failure_persistence: None, ..usual }
+}
+
 fn hello(node: NodeId) -> Frame {
     Frame::Hello { version: PROTOCOL_VERSION, node, window: WINDOW, credits: [4; 4] }
 }
@@ -56,7 +62,7 @@ fn sent_to(actions: &[Action], to: PortId) -> Vec<Frame> {
 // ---- random schedules of honest nodes ----
 
 proptest! {
-    #![proptest_config(Config { cases: 1000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(config_of_runs())]
 
     /// Per-pair order (SPEC I8), no loss, credits never negative and conserved, none stranded, replies first (I13), room
     /// respected, absent nodes answered for, every life told in order, and the switch's own audit.

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command `telegraphos-fabric` as a process: exit codes, messages, signals.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use telegraphos_fabric::link::LinkClient;
+
+fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-fabric"));
+    command.env_remove("RUST_LOG");
+    command
+}
+
+fn run(args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command().args(args).output().unwrap();
+    (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+}
+
+/// Starts it at `path`, sends `signal` once it listens, and returns its exit code and the rest of its log.
+fn signalled(path: &Path, signal: Signal) -> (Option<i32>, String) {
+    let mut child = command().arg("--listen").arg(path).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("listening at") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended before it listened");
+    }
+    drop(LinkClient::connect(path).unwrap());
+    kill_process(Pid::from_child(&child), signal).unwrap();
+    let mut rest = String::new();
+    log.read_to_string(&mut rest).unwrap();
+    (child.wait().unwrap().code(), rest)
+}
+
+#[test]
+fn signals_end_it_cleanly_and_a_killed_one_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fabric");
+    for signal in [Signal::TERM, Signal::INT] {
+        let (code, log) = signalled(&path, signal);
+        assert_eq!(code, Some(0), "{log}");
+        assert!(!path.exists());
+    }
+    assert_eq!(signalled(&path, Signal::KILL).0, None);
+    assert!(path.exists(), "a killed process leaves its socket");
+    assert_eq!(signalled(&path, Signal::TERM).0, Some(0));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn wrong_usage_is_2_and_names_what_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("fabric.toml");
+    std::fs::write(&file, "listen = \"x\"\nnode = 4\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (args, parts) in [
+        (&[][..], ["--listen", "missing"]),
+        (&["--nodes", "9"], ["--listen", "missing"]),
+        (&["--listen", "x", "--nodes", "5000"], ["--nodes is 5000", "1 to 4096"]),
+        (&["--listen", "x", "--nodes", "many"], ["many", "--nodes"]),
+        (&["--listen", "x", "--speed", "9"], ["--speed", "Usage"]),
+        (&["--config", file], ["fabric.toml", "`node`"]),
+        (&["--config", "/does/not/exist.toml"], ["/does/not/exist.toml", "No such file"]),
+    ] {
+        let (code, text) = run(args);
+        assert_eq!(code, Some(2), "{args:?}: {text}");
+        assert!(parts.iter().all(|p| text.contains(p)), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn failure_to_listen_is_1_and_help_is_0() {
+    let (code, text) = run(&["--listen", "/does/not/exist/fabric"]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("/does/not/exist does not exist"), "{text}");
+    let (code, text) = run(&["--help"]);
+    assert_eq!(code, Some(0));
+    assert!(text.contains("Examples:") && text.contains("Exit codes"), "{text}");
+}

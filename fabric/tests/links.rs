@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fabric with real HIB ends over real sockets: order and completeness under load, replies that nobody reads, joiners
+//! that are refused, ends of all kinds.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod common;
+
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+
+use common::{Node, ack, serve, traffic, wait};
+use telegraphos_fabric::link::{LinkClient, OUT_LIMIT};
+use telegraphos_fabric::{Config, Fabric, FabricError, ListenError};
+use telegraphos_wire::link::{Frame, Refusal};
+use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet, WindowLayout};
+
+/// 100 000 stores for each ordered pair of three nodes, all at once, each answered.
+#[test]
+fn i8_per_pair_fifo_and_no_loss_under_load() {
+    const NODES: NodeId = 3;
+    const COUNT: u32 = 100_000;
+    let served = serve(|_| {});
+    let nodes: Vec<Node> = (0..NODES).map(|n| Node::join(&served, n)).collect();
+    let threads: Vec<_> = nodes
+        .into_iter()
+        .map(|mut node| {
+            std::thread::spawn(move || {
+                let peers: Vec<NodeId> = (0..NODES).filter(|p| *p != node.node).collect();
+                traffic(&mut node, &peers, COUNT, 256, u64::from(COUNT) * peers.len() as u64);
+                // Stays: the others may still want an answer.
+                node
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+/// A node that asks without end and reads nothing: those that answer it are not blamed, and go on.
+#[test]
+fn unread_replies_harm_nobody() {
+    let served = serve(|_| {});
+    let mut deaf = Node::join(&served, 0);
+    let mut answering = Node::join(&served, 1);
+    let mut third = Node::join(&served, 2);
+    let mut tag = 0;
+    while deaf.store(1, tag) {
+        tag += 1;
+    }
+    deaf.link.flush().unwrap();
+    for _ in 0..tag {
+        let is_store = |f: &Frame| matches!(f, Frame::Packet(p) if p.src == 0);
+        let Frame::Packet(packet) = answering.expect("stores", is_store) else { continue };
+        answering.link.send(&ack(&packet)).unwrap();
+        answering.link.send(&Frame::Credit { class: Class::Request, count: 1 }).unwrap();
+    }
+    let other = std::thread::spawn(move || {
+        traffic(&mut third, &[1], 1000, 64, 1000);
+        third
+    });
+    traffic(&mut answering, &[2], 1000, 64, 1000);
+    let _third = other.join().unwrap();
+    for expected in 0..tag {
+        let is_reply = |f: &Frame| matches!(f, Frame::Packet(_));
+        let Frame::Packet(packet) = deaf.expect("answers", is_reply) else { continue };
+        assert_eq!(packet.tag, expected);
+    }
+}
+
+/// One that sends replies nobody asked for to one that does not read is thrown out; its memory does not grow first.
+#[test]
+fn a_flood_of_replies_ends_its_sender() {
+    let served = serve(|_| {});
+    let _deaf = Node::join(&served, 0);
+    let mut flooder = Node::join(&served, 1);
+    let mut watcher = Node::join(&served, 2);
+    let reply = ack(&Packet { src: 0, dst: 1, ..flooder.write(0, 0) });
+    let mut sent = 0u64;
+    while !flooder.closed {
+        while flooder.link.pending() < OUT_LIMIT / 2 {
+            flooder.link.send(&reply).unwrap();
+            sent += 1;
+        }
+        assert!(sent < 10_000_000, "never thrown out");
+        wait(&flooder.link, None);
+        flooder.exchange();
+    }
+    let refusal = flooder.frames.iter().find_map(|f| match f {
+        Frame::Refuse { reason, offered, expected } => Some((*reason, *offered, *expected)),
+        _ => None,
+    });
+    // Twice the credits of both sides: see the switch's configuration.
+    assert_eq!(refusal, Some((Refusal::Protocol, 3073, 3072)));
+    watcher.expect("the end of node 1", |f| *f == Frame::NodeDown { node: 1 });
+}
+
+#[test]
+fn refused_joiners_are_told_both_values() {
+    let mut served = serve(|c| c.nodes = 5);
+    let _zero = Node::join(&served, 0);
+    let usual = WindowLayout::default();
+    for (node, window, reason, offered, expected) in [
+        (0, usual, Refusal::NodeTaken, 0, 0),
+        (5, usual, Refusal::NodeRange, 5, 5),
+        (1, WindowLayout { node_bits: 7, ..usual }, Refusal::NodeBits, 7, 6),
+        (1, WindowLayout { offset_bits: 20, ..usual }, Refusal::OffsetBits, 20, 26),
+    ] {
+        let mut joiner = Node::hello(&served.path, node, window, 256);
+        assert_eq!(joiner.next(), Some(Frame::Refuse { reason, offered, expected }));
+        assert_eq!(joiner.next(), None, "the link is closed");
+    }
+    let mut other = LinkClient::connect(&served.path).unwrap();
+    let hello = Frame::Hello { version: PROTOCOL_VERSION + 1, node: 1, window: usual, credits: [1; 4] };
+    other.send(&hello).unwrap();
+    let mut other = Node::over(other, 1);
+    let (offered, expected) = (u64::from(PROTOCOL_VERSION) + 1, u64::from(PROTOCOL_VERSION));
+    other.exchange();
+    assert_eq!(other.next(), Some(Frame::Refuse { reason: Refusal::Version, offered, expected }));
+    assert_eq!(other.next(), None);
+    served.stop();
+}
+
+/// Bytes that are no frame end their connection alone, before and after the hello.
+#[test]
+fn malformed_bytes_end_their_own_link_only() {
+    let served = serve(|_| {});
+    let mut zero = Node::join(&served, 0);
+    for garbage in [&[0xff; 40][..], &[0; 40], &[8, 0, 0, 0, 99, PROTOCOL_VERSION, 0, 0]] {
+        let mut raw = UnixStream::connect(&served.path).unwrap();
+        raw.write_all(garbage).unwrap();
+        raw.set_nonblocking(true).unwrap();
+        let link = LinkClient::from_stream(raw);
+        let mut stranger = Node::over(link, 9);
+        assert!(matches!(stranger.next(), Some(Frame::Refuse { reason: Refusal::Handshake, .. })));
+        assert_eq!(stranger.next(), None);
+
+        let one = UnixStream::connect(&served.path).unwrap();
+        let mut raw = one.try_clone().unwrap();
+        one.set_nonblocking(true).unwrap();
+        let link = LinkClient::from_stream(one);
+        let mut one = Node::over(link, 1);
+        one.link.hello(1, WindowLayout::default(), [1; 4]).unwrap();
+        one.link.flush().unwrap();
+        assert!(matches!(one.next(), Some(Frame::Welcome { .. })));
+        zero.expect("node 1", |f| matches!(f, Frame::NodeUp { node: 1, .. }));
+        raw.write_all(garbage).unwrap();
+        one.expect("the reason", |f| matches!(f, Frame::Refuse { reason: Refusal::Protocol, .. }));
+        assert_eq!(one.next(), None);
+        zero.expect("the end of node 1", |f| *f == Frame::NodeDown { node: 1 });
+    }
+    traffic(&mut zero, &[0], 100, 10, 100);
+}
+
+/// A HIB that dies with data under way and comes back at once is never taken for its own double, and has a new life.
+#[test]
+fn a_node_that_comes_back_at_once_is_welcome() {
+    let served = serve(|_| {});
+    let mut watcher = Node::join(&served, 0);
+    let mut last = 0;
+    for round in 0..200 {
+        let mut one = Node::join(&served, 1);
+        assert!(one.incarnation > last && one.incarnation & 0xfff == 0);
+        last = one.incarnation;
+        let up = Frame::NodeUp { node: 1, incarnation: last };
+        watcher.expect("node 1", |f| *f == up);
+        for tag in 0..round {
+            one.store(1, tag);
+        }
+        one.link.send(&Frame::Reset { incarnation: last + 1 }).unwrap();
+        last += 1;
+        one.link.flush().unwrap();
+        drop(one);
+        let reset = Frame::NodeUp { node: 1, incarnation: last };
+        watcher.expect("the reset", |f| *f == reset);
+        watcher.expect("the end of node 1", |f| *f == Frame::NodeDown { node: 1 });
+        if round % 2 == 0 {
+            continue;
+        }
+        // Without waiting for anybody to notice.
+        drop(Node::join(&served, 1));
+        let again = Node::join(&served, 1);
+        assert!(again.incarnation > last);
+        last = again.incarnation;
+        drop(again);
+        for _ in 0..2 {
+            watcher.expect("the end of node 1", |f| *f == Frame::NodeDown { node: 1 });
+        }
+    }
+}
+
+/// Connections that never say hello make room for those that do.
+#[test]
+fn strangers_cannot_keep_nodes_out() {
+    let served = serve(|c| c.nodes = 2);
+    let mut strangers: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&served.path).unwrap()).collect();
+    let one = Node::join(&served, 1);
+    assert!(one.incarnation > 0);
+    let mut rest = Vec::new();
+    use std::io::Read;
+    assert_eq!(strangers[0].read_to_end(&mut rest).unwrap(), 0, "the oldest was ended");
+}
+
+#[test]
+fn nothing_to_do_is_nothing_done() {
+    let served = serve(|_| {});
+    let mut zero = Node::join(&served, 0);
+    traffic(&mut zero, &[0], 1000, 64, 1000);
+    let switches = || {
+        let status = std::fs::read_to_string(format!("/proc/self/task/{}/status", served.tid)).unwrap();
+        let line = status.lines().find(|l| l.starts_with("voluntary_ctxt_switches:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    // Half a second without a wake-up, on a loaded machine perhaps not at once; a timer would never let it pass.
+    let quiet = || {
+        let before = switches();
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        switches() == before
+    };
+    assert!((0..20).any(|_| quiet()), "the fabric keeps waking up without a reason");
+}
+
+#[test]
+fn shutting_down_ends_links_and_removes_the_socket() {
+    let mut served = serve(|_| {});
+    let mut zero = Node::join(&served, 0);
+    assert!(served.path.exists());
+    assert!(matches!(Fabric::bind(Config::new(&served.path)), Err(FabricError::Listen(ListenError::Live(_)))));
+    served.stop();
+    assert!(!served.path.exists());
+    while zero.next().is_some() {}
+    let error = LinkClient::connect(&served.path).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+
+    // As a killed one would have left it.
+    drop(std::os::unix::net::UnixListener::bind(&served.path).unwrap());
+    let again = Fabric::bind(Config::new(&served.path)).unwrap();
+    assert!(LinkClient::connect(&served.path).is_ok());
+    // Told to stop before it runs.
+    again.shutdown_handle().shut_down();
+    again.run().unwrap();
+    assert!(!served.path.exists());
+}
