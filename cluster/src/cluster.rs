@@ -8,11 +8,13 @@ use crate::rundir::{MachineLock, RunDir};
 use crate::settings::Settings;
 use crate::{Error, Result, interrupt};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
+use telegraphos_wire::WindowLayout;
 
 /// What every node of a cluster has in common.
 #[derive(Debug)]
@@ -45,6 +47,17 @@ impl Plan {
 /// An option as the command line has it; a flag is named by `true`.
 fn option(name: &str, value: &str) -> String {
     if value == "true" { format!("--{name}") } else { format!("--{name}={value}") }
+}
+
+/// Size of the window that HIBs with these options have. Options that make no sense are for the HIB to refuse.
+fn window_bytes(hib: &[(String, String)]) -> u64 {
+    let default = WindowLayout::default();
+    let bits = |wanted: &str, default: u8| {
+        hib.iter().find(|(name, _)| name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(default)
+    };
+    WindowLayout::new(bits("node-bits", default.node_bits), bits("offset-bits", default.offset_bits))
+        .unwrap_or(default)
+        .bar_size()
 }
 
 /// Choices about a cluster to be booted.
@@ -145,12 +158,6 @@ impl Builder {
 
     /// Prepares what is needed and boots all nodes. Returns when every guest is up and its device can be used.
     pub fn boot(self) -> Result<Cluster> {
-        let prepared = prepare(&self.settings, self.progress)?;
-        self.boot_prepared(prepared)
-    }
-
-    /// Boots all nodes from what was prepared.
-    pub fn boot_prepared(self, prepared: Prepared) -> Result<Cluster> {
         let Builder { settings, progress: mode, each, special } = self;
         settings.check()?;
         let progress = Progress(mode);
@@ -158,8 +165,10 @@ impl Builder {
         if let (Some(note), false) = (note, mode == Mode::Silent) {
             eprintln!("{note}");
         }
-        let lock = MachineLock::acquire(progress)?;
+        // Before all that may take long: a directory that cannot be used is said at once.
         let run_dir = RunDir::create(settings.run_dir.as_deref())?;
+        let prepared = prepare(&settings, mode)?;
+        let lock = MachineLock::acquire(progress)?;
         let log_dir = match &settings.log_dir {
             Some(dir) => {
                 fs::create_dir_all(dir).map_err(Error::io("cannot make the directory for logs", dir))?;
@@ -178,7 +187,7 @@ impl Builder {
             boot_limit: Duration::from_secs(settings.boot_limit.unwrap_or(180)),
             run_dir: run_dir.path().to_path_buf(),
             log_dir,
-            window_bytes: 16 << 30,
+            window_bytes: window_bytes(&settings.hib),
             hib: settings.hib.clone(),
         });
         let options = |node| special.iter().find(|(n, _)| *n == node).map_or(&each, |(_, o)| o).clone();
@@ -257,7 +266,12 @@ impl Cluster {
 
     fn start_fabric(&self) -> Result<()> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("__fabric").arg("--listen").arg(self.plan.fabric_socket()).args(&self.fabric_options);
+        command
+            .arg0("telegraphos")
+            .arg("__fabric")
+            .arg("--listen")
+            .arg(self.plan.fabric_socket())
+            .args(&self.fabric_options);
         let log = self.plan.log_dir.join("fabric.log");
         let mut process = Some(Process::start("the fabric", command, &log)?);
         let tails = || format!("\n--- end of the fabric's log\n{}", tail(&log, 15));

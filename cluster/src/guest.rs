@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,8 +30,10 @@ pub struct NodeOptions {
     pub shared_memory: bool,
     /// The node has a HIB.
     pub hib: bool,
-    /// The guest loads the driver at boot, and boot waits for its device.
+    /// The guest loads the driver at boot.
     pub driver: bool,
+    /// With HIB and driver, boot waits for the device.
+    pub wait_for_device: bool,
     /// The guest runs a root shell on its console.
     pub shell: bool,
     /// A `pci-testdev`, the yardstick for accesses to a device inside QEMU.
@@ -47,6 +50,7 @@ impl Default for NodeOptions {
             shared_memory: true,
             hib: true,
             driver: true,
+            wait_for_device: true,
             shell: false,
             test_device: false,
             append: String::new(),
@@ -178,7 +182,7 @@ impl Guest {
 
     pub(crate) fn start_hib(&self) -> Result<()> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("__hib");
+        command.arg0("telegraphos").arg("__hib");
         command.arg("--socket").arg(self.socket("hib"));
         command.arg("--node").arg(self.node.to_string());
         command.arg("--fabric").arg(self.plan.fabric_socket());
@@ -324,7 +328,8 @@ impl Guest {
                 return Err(self.late(begun));
             }
         }
-        if self.options.hib && self.options.driver { self.wait_for_device() } else { Ok(()) }
+        let has_device = self.options.hib && self.options.driver;
+        if has_device && self.options.wait_for_device { self.wait_for_device() } else { Ok(()) }
     }
 
     pub(crate) fn late(&self, _begun: Instant) -> Error {

@@ -45,7 +45,6 @@ pub use process::Memory;
 pub use progress::Mode as ProgressMode;
 pub use settings::{Accelerator, MAX_NODES, Settings};
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Serves as HIB or fabric if this process was started as one of a cluster's; `main` then returns what this returns.
@@ -54,10 +53,10 @@ pub fn reexecuted() -> Option<ExitCode> {
     let mut args = std::env::args_os();
     let program = args.next()?;
     let role = args.next()?;
-    let _rest = std::iter::once(program).chain(args).collect::<Vec<OsString>>();
+    let rest = std::iter::once(program).chain(args);
     match role.to_str()? {
-        "__hib" => Some(ExitCode::from(3)),
-        "__fabric" => Some(ExitCode::from(3)),
+        "__hib" => Some(telegraphos_device::cli_main(rest)),
+        "__fabric" => Some(telegraphos_fabric::cli_main(rest)),
         _ => None,
     }
 }

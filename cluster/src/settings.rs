@@ -58,11 +58,11 @@ pub struct Settings {
     pub cache: Option<PathBuf>,
     /// An option of telegraphos-hib for every HIB, as NAME=VALUE (in the file: a table [hib])
     #[arg(long = "hib", value_name = "NAME=VALUE", value_parser = pair)]
-    #[serde(default, deserialize_with = "table")]
+    #[serde(default, deserialize_with = "table::<_, telegraphos_device::Settings>")]
     pub hib: Vec<(String, String)>,
     /// An option of telegraphos-fabric, as NAME=VALUE (in the file: a table [fabric])
     #[arg(long = "fabric", value_name = "NAME=VALUE", value_parser = pair)]
-    #[serde(default, deserialize_with = "table")]
+    #[serde(default, deserialize_with = "table::<_, toml::Table>")]
     pub fabric: Vec<(String, String)>,
 }
 
@@ -71,8 +71,14 @@ fn series<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<Kern
     text.parse().map(Some).map_err(serde::de::Error::custom)
 }
 
-fn table<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Vec<(String, String)>, D::Error> {
+/// A table of options of another command, whose settings are `S`: it knows which names there are.
+fn table<'de, D, S>(from: D) -> std::result::Result<Vec<(String, String)>, D::Error>
+where
+    D: Deserializer<'de>,
+    S: serde::de::DeserializeOwned,
+{
     let table = toml::Table::deserialize(from)?;
+    table.clone().try_into::<S>().map_err(serde::de::Error::custom)?;
     let text = |value: toml::Value| match value {
         toml::Value::String(text) => text,
         other => other.to_string(),

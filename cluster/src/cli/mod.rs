@@ -2,6 +2,7 @@
 //! The command `telegraphos`.
 
 mod console;
+mod demo;
 mod run;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
@@ -42,6 +43,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Two machines store into and load from each other's memory, checked word by word
+    #[command(after_help = "Examples:\n  telegraphos demo\n  telegraphos demo --kernel 6.1\n  telegraphos demo \
+                            --inject-corruption     (must fail: one delivered word is flipped before it is checked)")]
+    Demo {
+        /// Flips a bit of one delivered word; the check must find it
+        #[arg(long)]
+        inject_corruption: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// Boots machines with a shell on each console
     #[command(
         after_help = "Example:\n  telegraphos up --nodes 3\n\nOn a terminal you are at node 0's console; Ctrl-] and a \
@@ -119,6 +130,7 @@ fn execute(cli: Cli) -> Result<u8> {
         Ok(Context { settings, progress })
     };
     match cli.command {
+        Command::Demo { inject_corruption, settings } => demo::demo(context(settings)?, inject_corruption),
         Command::Up { settings } => console::up(context(settings)?),
         Command::Run(args) => {
             let limit = args.limit.map(Duration::from_secs);

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos demo`: two guests' processes store into and load from each other's memory.
+//!
+//! The processes know the values, compare them, and measure; this side only shows what they say.
+
+use super::{Context, written};
+use crate::{Cluster, Error, GuestCommand, OutputLine, ProgressMode, Result};
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// One line of `tg-demo`'s results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Outcome {
+    from: u16,
+    to: u16,
+    op: String,
+    count: u64,
+    ns_per_op: u64,
+    ok: bool,
+}
+
+impl Outcome {
+    /// Reads `RESULT from=0 to=1 op=store64 count=1024 ns_per_op=640 ok=true`.
+    fn parse(line: &str) -> Option<Outcome> {
+        let words = line.strip_prefix("RESULT ")?;
+        let field = |name: &str| words.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+        Some(Outcome {
+            from: field("from")?.parse().ok()?,
+            to: field("to")?.parse().ok()?,
+            op: field("op")?.to_owned(),
+            count: field("count")?.parse().ok()?,
+            ns_per_op: field("ns_per_op")?.parse().ok()?,
+            ok: field("ok")?.parse().ok()?,
+        })
+    }
+
+    fn title(&self) -> String {
+        match self.op.as_str() {
+            "store-last-words" => "store, last words of pages".into(),
+            "store-run" => "store, 64 bit, long run".into(),
+            op => match op.find(|c: char| c.is_ascii_digit()) {
+                Some(at) => format!("{}, {} bit", &op[..at], &op[at..]),
+                None => op.into(),
+            },
+        }
+    }
+
+    fn row(&self) -> String {
+        let each = self.ns_per_op as f64 / 1e3;
+        let result = if self.ok { "all words right" } else { "WRONG" };
+        let way = format!("{} -> {}", self.from, self.to);
+        format!("{way:<8} {:<28} {:>7} {each:>12.2} us   {result}", self.title(), self.count)
+    }
+}
+
+pub(super) fn demo(context: Context, corrupt: bool) -> Result<u8> {
+    if let Some(nodes) = context.settings.nodes.filter(|n| *n != 2) {
+        return Err(Error::Usage(format!(
+            "nodes is {nodes}: the demo is one of 2; for more see `telegraphos run --help`"
+        )));
+    }
+    let cluster = context.boot(|_| ())?;
+    let mut out = std::io::stdout();
+    if context.progress != ProgressMode::Silent {
+        written(writeln!(
+            out,
+            "Two virtual machines on stock QEMU; in each a process of an ordinary user runs tg-demo.\n\
+             Live: node that issues -> node that is reached."
+        ))?;
+    }
+    let mut outcomes = Vec::new();
+    let mut mismatches = Vec::new();
+    let code = together(&cluster, corrupt, &mut |node, line| {
+        if let Some(outcome) = Outcome::parse(line.text()) {
+            written(writeln!(out, "  {}", outcome.row()))?;
+            outcomes.push(outcome);
+        } else if line.text().starts_with("MISMATCH ") {
+            mismatches.push(line.text().to_owned());
+            written(writeln!(std::io::stderr(), "  [{node}] {}", line.text()))?;
+        } else {
+            written(writeln!(std::io::stderr(), "  [{node}] {}", line.text()))?;
+        }
+        Ok(())
+    })?;
+    let title = format!("{:<8} {:<28} {:>7} {:>15}   result", "nodes", "operation", "count", "time per op");
+    written(writeln!(out, "\n{title}\n{}", "-".repeat(title.len() + 9)))?;
+    for outcome in &outcomes {
+        written(writeln!(out, "{}", outcome.row()))?;
+    }
+    written(write!(out, "\n{}", cluster.manifest()))?;
+    if code == 0 && (outcomes.is_empty() || outcomes.iter().any(|o| !o.ok)) {
+        eprintln!("telegraphos: both sides are content, but the results are not: {} rows", outcomes.len());
+        return Ok(1);
+    }
+    if code != 0 {
+        eprintln!("telegraphos: the demo failed: {} wrong words told", mismatches.len());
+        for line in &mismatches {
+            eprintln!("  {line}");
+        }
+    }
+    Ok(code)
+}
+
+/// A side that is left alone by the other's failure would wait for it long.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Runs both sides and shows their lines as they come; the first exit code that is not 0.
+fn together(cluster: &Cluster, corrupt: bool, show: &mut dyn FnMut(usize, OutputLine) -> Result<()>) -> Result<u8> {
+    let (sender, lines) = channel();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for guest in cluster.guests() {
+            let sender: Sender<(usize, Result<Event>)> = sender.clone();
+            let (role, peer) = if guest.node() == 0 { ("A", "1") } else { ("B", "0") };
+            let mut argv = vec!["tg-demo", "--role", role, "--peer", peer];
+            if corrupt && role == "B" {
+                argv.push("--inject-corruption");
+            }
+            let (command, stop) = (guest.argv(&argv), &stop);
+            scope.spawn(move || {
+                // The listener has gone only if it needs nothing more.
+                let tell = |event| drop(sender.send((guest.node(), event)));
+                if let Err(e) = follow(command, stop, &|event| tell(Ok(event))) {
+                    tell(Err(e));
+                }
+            });
+        }
+        drop(sender);
+        let mut failed: Option<(u8, Instant)> = None;
+        let result = loop {
+            match lines.recv_timeout(Duration::from_millis(100)) {
+                Ok((node, Ok(Event::Line(line)))) => {
+                    if let Err(e) = show(node, line) {
+                        break Err(e);
+                    }
+                }
+                Ok((_, Ok(Event::Ended(0)))) => {}
+                Ok((_, Ok(Event::Ended(code)))) => drop(failed.get_or_insert((code, Instant::now()))),
+                Ok((_, Err(e))) => break Err(e),
+                Err(RecvTimeoutError::Disconnected) => break Ok(failed.map_or(0, |(code, _)| code)),
+                Err(RecvTimeoutError::Timeout) => match failed {
+                    Some((code, at)) if at.elapsed() > GRACE => break Ok(code),
+                    _ => {}
+                },
+            }
+        };
+        stop.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+enum Event {
+    Line(OutputLine),
+    Ended(u8),
+}
+
+fn follow(command: GuestCommand, stop: &AtomicBool, tell: &dyn Fn(Event)) -> Result<()> {
+    let mut running = command.spawn()?;
+    // Dropped, it is killed.
+    while !stop.load(Ordering::Relaxed) {
+        if let Some(line) = running.next_line(Duration::from_millis(200))? {
+            tell(Event::Line(line));
+        } else if let Some(status) = running.ended() {
+            tell(Event::Ended(status.code()));
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_read_and_shown() {
+        let line = "RESULT from=0 to=1 op=store64 count=1024 ns_per_op=640 ok=true";
+        let outcome = Outcome::parse(line).unwrap();
+        assert_eq!(outcome.row(), "0 -> 1   store, 64 bit                   1024         0.64 us   all words right");
+        assert!(Outcome::parse("RESULT from=0 to=1 op=store64 count=x ns_per_op=640 ok=true").is_none());
+        assert!(Outcome::parse("INFO node=0").is_none());
+        let wrong = Outcome::parse(&line.replace("true", "false")).unwrap();
+        assert!(!wrong.ok && wrong.row().ends_with("WRONG"));
+    }
+}

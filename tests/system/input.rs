@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bad input that reaches the system from the host: each has a message that names the thing, the value and the remedy.
+
+use crate::command;
+use anyhow::{Result, ensure};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use telegraphos_cluster::Cluster;
+
+/// Runs the command, expects this exit code, and all these words in what it says on stderr.
+fn refused(mut command: std::process::Command, code: i32, words: &[&str]) -> Result<()> {
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(code), "ended with {}: expected {code}; it said:\n{text}", output.status);
+    for word in words {
+        ensure!(text.contains(word), "{word:?} is not in what it said:\n{text}");
+    }
+    Ok(())
+}
+
+pub(crate) fn a_directory_for_sockets_that_cannot_be_written() -> Result<()> {
+    // Nobody can write there, not even root.
+    refused(command(&["run", "--nodes", "1", "--run-dir", "/proc", "--", "true"]), 3, &["/proc", "--run-dir"])
+}
+
+pub(crate) fn a_configuration_with_an_unknown_key() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("cluster.toml");
+    fs::write(&file, "nodes = 2\nmemory = 512\n")?;
+    let mut c = command(&["run", "--config"]);
+    c.arg(&file).args(["--", "true"]);
+    refused(c, 2, &["cluster.toml", "line 2", "memory", "memory-mib"])?;
+    // Also in the table that is for the HIBs.
+    fs::write(&file, "nodes = 1\n[hib]\nlode-limit-ms = 5\n")?;
+    let mut c = command(&["run", "--config"]);
+    c.arg(&file).args(["--", "true"]);
+    refused(c, 2, &["cluster.toml", "lode-limit-ms", "load-limit-ms"])
+}
+
+pub(crate) fn a_qemu_that_is_too_old_or_without_vfio_user() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let path = dir.path().join("qemu-system-x86_64");
+    let fake = |version: &str, device: &str| -> Result<()> {
+        let script = format!(
+            "#!/bin/sh\ncase \"$1\" in --version) echo 'QEMU emulator version {version}';;\n-device) echo 'name \
+             \"{device}\", bus PCI';; esac\n"
+        );
+        fs::write(&path, script)?;
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
+        Ok(())
+    };
+    let run = |path: &Path| {
+        let mut c = command(&["run", "--nodes", "1", "--", "true"]);
+        c.env("TELEGRAPHOS_QEMU", path);
+        c
+    };
+    fake("7.2.22 (Debian 1:7.2+dfsg-7)", "vfio-user-pci")?;
+    refused(run(&path), 3, &["QEMU too old", "7.2.22", "10.1.1", "TELEGRAPHOS_QEMU"])?;
+    fake("11.1.3", "vfio-pci")?;
+    refused(run(&path), 3, &["without vfio-user", "11.1.3", "vfio-user-pci"])
+}
+
+pub(crate) fn kvm_that_cannot_run_a_guest_is_named_and_not_used() -> Result<()> {
+    use telegraphos_images::{KvmState, kvm_usable};
+    let mut forced = command(&["run", "--nodes", "1", "--accelerator", "kvm", "--", "true"]);
+    match kvm_usable() {
+        // The rules for hosts unlike this one are tested where they are written (images, cluster).
+        KvmState::Usable => {
+            let status = forced.status()?;
+            ensure!(status.success(), "KVM is usable, and yet: {status}");
+            Ok(())
+        }
+        KvmState::PresentButUnusable { reason } => {
+            refused(forced, 2, &["KVM is present but unusable", &reason, "--accelerator tcg"])
+        }
+        KvmState::Absent => refused(forced, 2, &["KVM is absent", "/dev/kvm", "--accelerator tcg"]),
+    }
+}
+
+pub(crate) fn guest_memory_that_is_private() -> Result<()> {
+    let builder = Cluster::builder().nodes(1).each(|node| {
+        node.shared_memory = false;
+        node.wait_for_device = false;
+    });
+    let cluster = builder.boot()?;
+    let guest = cluster.node(0);
+    let dmesg = guest.dmesg()?;
+    ensure!(
+        dmesg.contains("private") && dmesg.contains("memory-backend-memfd,share=on"),
+        "the guest's kernel log does not name the option:\n{dmesg}"
+    );
+    // The guest lives, and so does its HIB.
+    guest.sh("true").check()?;
+    ensure!(guest.hib_memory().is_some(), "the HIB has ended:\n{}", guest.hib_log());
+    Ok(())
+}

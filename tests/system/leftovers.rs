@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nothing is left behind, however the command ends.
+
+use crate::command;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Signals by their number on Linux.
+const INT: i32 = 2;
+const KILL: i32 = 9;
+
+pub(crate) fn interrupt_at_any_time_leaves_nothing() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // While QEMU is looked for; while HIBs and QEMUs start; while guests boot.
+    for delay in [100, 700, 2000] {
+        let mut child = up(dir.path())?;
+        std::thread::sleep(Duration::from_millis(delay));
+        signal(&child, INT)?;
+        let code = end(&mut child)?;
+        ensure!(code == Some(130), "interrupted after {delay} ms it ended with {code:?}: expected 130");
+        nothing_left(dir.path()).with_context(|| format!("interrupted after {delay} ms"))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn even_a_killed_harness_takes_its_children_along() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut child = up(dir.path())?;
+    let begun = Instant::now();
+    while processes_of(dir.path()).len() < 5 {
+        ensure!(begun.elapsed() < Duration::from_secs(60), "fabric, two HIBs and two QEMUs did not start in 60 s");
+        ensure!(child.try_wait()?.is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    signal(&child, KILL)?;
+    end(&mut child)?;
+    let begun = Instant::now();
+    while !processes_of(dir.path()).is_empty() {
+        ensure!(begun.elapsed() < Duration::from_secs(10), "still run: {:?}", processes_of(dir.path()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Nobody could remove the directory; the next start does.
+    ensure!(fs::read_dir(dir.path())?.count() == 1, "the killed harness's directory was expected");
+    let mut next = up(dir.path())?;
+    let begun = Instant::now();
+    while processes_of(dir.path()).is_empty() {
+        ensure!(begun.elapsed() < Duration::from_secs(60), "the next one does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ensure!(fs::read_dir(dir.path())?.count() == 1, "the next start did not remove the killed harness's directory");
+    signal(&next, INT)?;
+    end(&mut next)?;
+    nothing_left(dir.path())
+}
+
+fn up(dir: &Path) -> Result<Child> {
+    Ok(command(&["--quiet", "up", "--nodes", "2", "--run-dir"])
+        .arg(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?)
+}
+
+fn signal(child: &Child, signal: i32) -> Result<()> {
+    let status = std::process::Command::new("kill").arg(format!("-{signal}")).arg(child.id().to_string()).status()?;
+    ensure!(status.success(), "kill says {status}");
+    Ok(())
+}
+
+fn end(child: &mut Child) -> Result<Option<i32>> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status.code());
+        }
+        if begun.elapsed() > Duration::from_secs(30) {
+            child.kill()?;
+            child.wait()?;
+            anyhow::bail!("it did not end within 30 s of the signal");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn nothing_left(dir: &Path) -> Result<()> {
+    let processes = processes_of(dir);
+    ensure!(processes.is_empty(), "still run: {processes:?}");
+    let files: Vec<_> = fs::read_dir(dir)?.filter_map(|e| Some(e.ok()?.path())).collect();
+    ensure!(files.is_empty(), "still there: {files:?}");
+    Ok(())
+}
+
+/// Processes a cluster in that directory has started: all of them have a socket of it on their command line, and the
+/// harness itself has the directory only.
+fn processes_of(dir: &Path) -> Vec<String> {
+    let inside = format!("{}/", dir.display());
+    let commands = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| {
+        let _pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&line).replace('\0', " "))
+    });
+    commands.filter(|line| line.contains(&inside)).collect()
+}
