@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The address in the memory window (BAR4): `aperture | node | offset`, from the top (DESIGN section 4).
+//! The address in the memory window (BAR4): `aperture | node | offset`, from the top (`docs/architecture.md`).
 //!
 //! Within a node's range the offset names a slot of the *issuing* HIB's import table (`offset >> UNIT_SHIFT`) and a
 //! byte within that unit: a store has no identity on the bus, so the window gives it one.
