@@ -174,6 +174,8 @@ struct tg_events {
  * @op_lock: See the top of this file.
  * @map_lock: See the top of this file.
  * @gone: The board is removed or does not answer. Written under @map_lock.
+ * @stopped: It has been taken down and cannot write memory any more. Under
+ *	@op_lock.
  * @wait: Those who poll.
  * @lock: Protects the next five.
  * @contexts_used: Contexts in use.
@@ -206,6 +208,7 @@ struct tg_device {
 	struct rw_semaphore op_lock;
 	struct rw_semaphore map_lock;
 	bool gone;
+	bool stopped;
 	wait_queue_head_t wait;
 
 	struct mutex lock;

@@ -51,6 +51,9 @@ static void tg_event_error(struct tg_device *tg, u64 error)
 {
 	u32 status = error & 0xffff;
 
+	/* Acknowledged before it was posted. */
+	if (status == TG_OK)
+		return;
 	if (status == TG_ERR_PRIVATE_MEMORY || status == TG_ERR_MEMORY_FAULT)
 		tg_admin_memory_works(tg);
 	else

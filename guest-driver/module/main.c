@@ -391,21 +391,30 @@ err_put:
 	return err;
 }
 
+/* Ends all use of the board. */
+static void tg_stop(struct tg_device *tg)
+{
+	tg_device_lost(tg);
+	/* Whoever was talking to the board has been told, and leaves. */
+	down_write(&tg->op_lock);
+	if (!tg->stopped) {
+		tg_take_down(tg);
+		tg_quiesce(tg);
+		tg->stopped = true;
+	}
+	up_write(&tg->op_lock);
+}
+
 static void tg_remove(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
 	cdev_device_del(&tg->cdev, &tg->dev);
-	tg_device_lost(tg);
-	/* Whoever was talking to the board has been told, and leaves. */
-	down_write(&tg->op_lock);
-	tg_take_down(tg);
-	tg_quiesce(tg);
+	tg_stop(tg);
 	free_irq(pci_irq_vector(pdev, 0), tg);
 	tg_events_stop(tg);
 	pci_free_irq_vectors(pdev);
 	tg_memory_free_all(tg);
-	up_write(&tg->op_lock);
 	tg_events_exit(tg);
 	tg_admin_exit(tg);
 	pci_iounmap(pdev, tg->regs);
@@ -414,26 +423,15 @@ static void tg_remove(struct pci_dev *pdev)
 	put_device(&tg->dev);
 }
 
-static void tg_stop(struct pci_dev *pdev)
-{
-	struct tg_device *tg = pci_get_drvdata(pdev);
-
-	tg_device_lost(tg);
-	down_write(&tg->op_lock);
-	tg_take_down(tg);
-	tg_quiesce(tg);
-	up_write(&tg->op_lock);
-}
-
 /* Nothing may write into the memory of the kernel that comes next. */
 static void tg_shutdown(struct pci_dev *pdev)
 {
-	tg_stop(pdev);
+	tg_stop(pci_get_drvdata(pdev));
 }
 
 static void tg_reset_prepare(struct pci_dev *pdev)
 {
-	tg_stop(pdev);
+	tg_stop(pci_get_drvdata(pdev));
 }
 
 static void tg_reset_done(struct pci_dev *pdev)

@@ -101,14 +101,12 @@ void tg_memory_free(struct tg_device *tg, struct tg_memory *memory)
 
 /**
  * tg_memory_free_all() - returns what is left when the board is removed
- * @tg: Board, which cannot write memory any more. The caller holds op_lock for
- *	writing.
+ * @tg: Board, stopped: it cannot write memory, and nobody uses it.
  */
 void tg_memory_free_all(struct tg_device *tg)
 {
 	struct tg_memory *memory, *next;
 
-	lockdep_assert_held_write(&tg->op_lock);
 	list_for_each_entry_safe(memory, next, &tg->memories, node) {
 		list_del(&memory->node);
 		tg_memory_destroy(tg, memory, memory->count);
