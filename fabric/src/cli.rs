@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use log::error;
 
-use crate::fabric::{Config, Fabric, FabricError};
+use crate::fabric::{Config, Fabric, FabricError, ShutdownHandle};
 use crate::settings::Settings;
 
 /// Exit code of a wrong command line or configuration file (also clap's).
@@ -69,10 +69,11 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(config: Config) -> Result<(), FabricError> {
-    let fabric = Fabric::bind(config)?;
-    let handle = fabric.shutdown_handle();
+    // Signals first: there is no moment in which one would leave the socket behind.
+    let stop = ShutdownHandle::new()?;
+    let handle = stop.clone();
     ctrlc::set_handler(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
-    fabric.run()
+    Fabric::bind_with(config, stop)?.run()
 }
 
 #[cfg(test)]

@@ -88,6 +88,13 @@ fn system(what: &'static str) -> impl Fn(Errno) -> FabricError {
 pub struct ShutdownHandle(Arc<OwnedFd>);
 
 impl ShutdownHandle {
+    /// A handle for a fabric to come ([`Fabric::bind_with`]), so that signals can be caught before there is a socket.
+    pub fn new() -> Result<ShutdownHandle, FabricError> {
+        let fd =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("create an event descriptor"))?;
+        Ok(ShutdownHandle(Arc::new(fd)))
+    }
+
     /// Makes [`Fabric::run`] return, now or when it is called.
     pub fn shut_down(&self) {
         // It fails only if it has been called 2^64 - 2 times, which shuts down just as well.
@@ -118,7 +125,7 @@ struct Connection {
 pub struct Fabric {
     switch: Switch,
     epoll: OwnedFd,
-    stop: Arc<OwnedFd>,
+    stop: ShutdownHandle,
     listener: Listener,
     /// The listener is in the epoll set.
     accepting: bool,
@@ -142,6 +149,11 @@ const STOP: u64 = u64::MAX - 1;
 impl Fabric {
     /// Creates the socket and listens.
     pub fn bind(config: Config) -> Result<Fabric, FabricError> {
+        Fabric::bind_with(config, ShutdownHandle::new()?)
+    }
+
+    /// The same with a handle made before.
+    pub fn bind_with(config: Config, stop: ShutdownHandle) -> Result<Fabric, FabricError> {
         let mut switch = SwitchConfig::new(config.nodes);
         switch.window = config.window;
         switch.credits = [config.credits; 4];
@@ -149,17 +161,15 @@ impl Fabric {
         switch.base_incarnation = base_incarnation();
         let switch = Switch::new(switch)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
-        let stop =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("create an event descriptor"))?;
         let listener = Listener::bind(&config.listen)?;
         let add = system("watch a descriptor");
-        epoll::add(&epoll, &stop, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(&add)?;
+        epoll::add(&epoll, &*stop.0, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(&add)?;
         epoll::add(&epoll, listener.fd(), epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN).map_err(&add)?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
         Ok(Fabric {
             switch,
             epoll,
-            stop: Arc::new(stop),
+            stop,
             listener,
             accepting: true,
             connections: Vec::new(),
@@ -174,7 +184,7 @@ impl Fabric {
 
     /// What ends [`Fabric::run`].
     pub fn shutdown_handle(&self) -> ShutdownHandle {
-        ShutdownHandle(self.stop.clone())
+        self.stop.clone()
     }
 
     /// Serves until shut down; then the socket's file is removed and every connection ends.

@@ -27,14 +27,12 @@ fn i8_per_pair_fifo_and_no_loss_under_load() {
             std::thread::spawn(move || {
                 let peers: Vec<NodeId> = (0..NODES).filter(|p| *p != node.node).collect();
                 traffic(&mut node, &peers, COUNT, 256, u64::from(COUNT) * peers.len() as u64);
-                // Stays: the others may still want an answer.
                 node
             })
         })
         .collect();
-    for thread in threads {
-        thread.join().unwrap();
-    }
+    // Kept until all are done: one that left would be news to the others.
+    let _nodes: Vec<Node> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
 }
 
 /// A node that asks without end and reads nothing: those that answer it are not blamed, and go on.
