@@ -265,7 +265,10 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 		tg_admin_collect(tg, n);
 		if (READ_ONCE(slot->done))
 			return 0;
-		if (!tg_device_answers(tg) || !tg_admin_memory_works(tg)) {
+		if (!tg_device_answers(tg)) {
+			dev_err(&tg->dev, "the board does not answer any more: remove and re-plug it\n");
+			tg_device_lost(tg);
+		} else if (!tg_admin_memory_works(tg)) {
 			tg_device_lost(tg);
 		} else if (class == TG_ADMIN_QUICK && ++seconds >= TG_ADMIN_PATIENCE) {
 			dev_err(&tg->dev, "%s not completed in %u s: given up on the board; remove and re-plug it\n",

@@ -177,6 +177,7 @@ struct tg_events {
  * @stopped: It has been taken down and cannot write memory any more. Under
  *	@op_lock.
  * @wait: Those who poll.
+ * @watch: Looks after the board while a file is open.
  * @lock: Protects the next five.
  * @contexts_used: Contexts in use.
  * @pages_used: Export pages in use.
@@ -210,6 +211,7 @@ struct tg_device {
 	bool gone;
 	bool stopped;
 	wait_queue_head_t wait;
+	struct delayed_work watch;
 
 	struct mutex lock;
 	unsigned long *contexts_used;
@@ -400,6 +402,7 @@ static inline bool tg_gone(const struct tg_device *tg)
 extern struct workqueue_struct *tg_workers;
 bool tg_device_answers(struct tg_device *tg);
 void tg_device_lost(struct tg_device *tg);
+void tg_device_watch(struct tg_device *tg);
 
 /* admin.c */
 int tg_admin_init(struct tg_device *tg);

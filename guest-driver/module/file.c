@@ -127,6 +127,7 @@ static int tg_open(struct inode *inode, struct file *filp)
 		goto err_unlock;
 	if (err)
 		goto err_status;
+	tg_device_watch(tg);
 	up_read(&tg->op_lock);
 
 	get_device(&tg->dev);

@@ -87,6 +87,36 @@ void tg_device_lost(struct tg_device *tg)
 	}
 }
 
+/* A process that only stores, or polls, asks nobody whether the board still lives. */
+#define TG_WATCH_INTERVAL (2 * HZ)
+
+static void tg_watch(struct work_struct *work)
+{
+	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device, watch);
+
+	down_read(&tg->op_lock);
+	if (!tg_gone(tg)) {
+		/* Should an interrupt have been lost. */
+		tg_events_consume(tg);
+		if (!tg_device_answers(tg)) {
+			dev_err(&tg->dev, "the board does not answer any more: remove and re-plug it\n");
+			tg_device_lost(tg);
+		} else if (!bitmap_empty(tg->contexts_used, tg->contexts)) {
+			tg_device_watch(tg);
+		}
+	}
+	up_read(&tg->op_lock);
+}
+
+/**
+ * tg_device_watch() - looks after the board as long as a context is open
+ * @tg: Board.
+ */
+void tg_device_watch(struct tg_device *tg)
+{
+	schedule_delayed_work(&tg->watch, TG_WATCH_INTERVAL);
+}
+
 static int tg_identify(struct tg_device *tg)
 {
 	struct device *dev = &tg->pdev->dev;
@@ -270,6 +300,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	init_rwsem(&tg->op_lock);
 	init_rwsem(&tg->map_lock);
 	init_waitqueue_head(&tg->wait);
+	INIT_DELAYED_WORK(&tg->watch, tg_watch);
 	mutex_init(&tg->lock);
 	INIT_LIST_HEAD(&tg->memories);
 	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
@@ -411,6 +442,7 @@ static void tg_remove(struct pci_dev *pdev)
 
 	cdev_device_del(&tg->cdev, &tg->dev);
 	tg_stop(tg);
+	cancel_delayed_work_sync(&tg->watch);
 	free_irq(pci_irq_vector(pdev, 0), tg);
 	tg_events_stop(tg);
 	pci_free_irq_vectors(pdev);
