@@ -52,7 +52,7 @@ pub(crate) struct FabricLink {
     told_down: bool,
     /// When the link was lost, if it ever was up.
     lost_at: Option<u64>,
-    was_joined: bool,
+    joined_at: Option<u64>,
     frames: Vec<Frame>,
 }
 
@@ -98,7 +98,7 @@ impl FabricLink {
             backoff: BACKOFF.0,
             told_down: false,
             lost_at: None,
-            was_joined: false,
+            joined_at: None,
             frames: Vec::new(),
         }
     }
@@ -168,7 +168,10 @@ impl FabricLink {
         if was_up {
             self.told_down = false;
             self.lost_at = Some(now);
-            self.backoff = BACKOFF.0;
+            // A fabric that ends every link at once is not asked, and logged, ten times a second.
+            if self.joined_at.is_some_and(|at| now >= at.saturating_add(BACKOFF.1)) {
+                self.backoff = BACKOFF.0;
+            }
         }
         self.retry(now, why);
         was_up
@@ -218,14 +221,13 @@ impl FabricLink {
                 }
                 info!("joined the fabric at {} as node {} of {nodes}", self.path.display(), self.node);
                 self.told_down = false;
-                self.was_joined = true;
-                self.backoff = BACKOFF.0;
+                self.joined_at = Some(now);
                 event(Event::LinkUp { incarnation, nodes, credits });
             }
             (Frame::Refuse { reason, offered, expected }, up) => {
                 let why = explain(reason, offered, expected);
                 let grace = self.lost_at.is_some_and(|at| now < at.saturating_add(TAKEN_GRACE));
-                if reason == Refusal::NodeTaken && self.was_joined && grace {
+                if reason == Refusal::NodeTaken && grace {
                     self.retry(now, &why);
                     return Ok(Ok(()));
                 }

@@ -6,13 +6,14 @@
 
 mod support;
 
+use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 
 use support::{Guest, PATIENCE, RAM, RawClient, Server, assert_healthy, memfd, wait_for, window};
 use telegraphos_device::Settings;
 use telegraphos_device::vfio::message::{Access, DmaMap, DmaUnmap, IrqSet, SmallWrite, command, flag};
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{Rights, Status, ids};
+use telegraphos_wire::{Rights, Status, event, ids};
 use vfio_user::Client;
 
 const EINVAL: i32 = 22;
@@ -237,6 +238,32 @@ fn a_guest_reaches_its_own_memory_through_the_window() {
     }
     let mut word = [0; 8];
     assert!(rustix::io::read(&guest.irq, &mut word).is_ok(), "events came with an interrupt");
+}
+
+#[test]
+fn a_guest_that_never_pauses_is_stopped_until_its_queue_has_run_dry() {
+    let server = Server::with(Settings { intake_limit: Some(256), ..Settings::default() });
+    let mut guest = Guest::boot(&server.socket());
+    guest.open_context(0);
+    guest.export("self", 0, 1, RAM + 0x10_0000, 3);
+    let found = guest.lookup(0, "self", 3);
+    guest.import(4, 0, &found, 3);
+    // Once the few messages of the start are behind us.
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    let states = |guest: &Guest| -> Vec<u64> {
+        let of_import = |e: &event::Entry| e.kind == event::IMPORT_STATE && e.index == 4;
+        guest.events().iter().filter(|e| of_import(e)).map(|e| e.value & event::IMPORT_CONGESTED).collect()
+    };
+    assert!(states(&guest).is_empty());
+    let mut burst = Vec::new();
+    for n in 0..4000u64 {
+        let body = RawClient::write_body(4, window(0, 4, 8 * n), &n.to_le_bytes());
+        burst.extend(guest.client.message(command::REGION_WRITE, flag::NO_REPLY, &body));
+    }
+    guest.client.stream.write_all(&burst).unwrap();
+    wait_for("a stop and its end", || (states(&guest) == [1, 0]).then_some(()));
+    assert_eq!(guest.quiet(), Status::Ok);
+    assert_eq!(guest.peek64(RAM + 0x10_0000 + 8 * 3999), 3999);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use telegraphos_device::vfio::message::{Access, DmaMap, HEADER_LEN, Header, IrqS
 use telegraphos_device::{Config, HibServer, ServeError, Settings, ShutdownHandle};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Status, context};
+use telegraphos_wire::{Status, context, event};
 
 /// Long enough for a loaded machine; nothing waits this long when all is well.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -232,13 +232,19 @@ pub fn assert_healthy(path: &Path) {
 /// Calls `f` until it gives something.
 pub fn wait_for<T>(what: &str, mut f: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
-    loop {
+    for tries in 0u32.. {
         if let Some(value) = f() {
             return value;
         }
         assert!(Instant::now() < until, "{what} did not happen");
-        std::thread::sleep(Duration::from_micros(200));
+        // What takes a few microseconds is not measured in sleeps, what takes longer does not keep a processor busy.
+        if tries < 2000 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
+    unreachable!()
 }
 
 pub fn memfd(size: u64) -> OwnedFd {
@@ -377,6 +383,13 @@ impl Guest {
             length: found.length,
             ..Command::default()
         });
+    }
+
+    /// The events posted so far (the tests stay below the size of the ring).
+    pub fn events(&self) -> Vec<event::Entry> {
+        let ring: [u8; 16 * EVENT_ENTRIES as usize] = self.peek(EVENTS);
+        let entries = ring.chunks_exact(16).map(bytemuck::pod_read_unaligned::<event::Entry>);
+        entries.zip(1u32..).take_while(|(entry, seq)| entry.seq == *seq).map(|(entry, _)| entry).collect()
     }
 
     /// Waits until every store of context 0 has been performed; returns the status.

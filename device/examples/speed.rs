@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the server costs, without a VM: two boards, a fabric between them (each a thread of this process), a client in QEMU's place.
+//!
+//! `cargo run --release -p telegraphos-device --example speed [--spin-us N]`. Wall time; compare rows of one run, not of two.
+// An example fails by panicking, its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use support::{Guest, RAM, wait_for, window};
+use telegraphos_device::vfio::message::{Access, SmallWrite, command};
+use telegraphos_device::{CrateServer, HibServer, Settings, ShutdownHandle};
+use telegraphos_fabric::Fabric;
+use telegraphos_wire::Status;
+use telegraphos_wire::regs::{self, Register};
+
+const MEMORY: u64 = RAM + 0x10_0000;
+
+fn board(dir: &Path, node: u16, spin: u64, with_crate: bool) -> (Guest, ShutdownHandle, std::thread::JoinHandle<()>) {
+    let socket = dir.join(format!("hib{node}.sock"));
+    let settings = Settings {
+        socket: Some(socket.clone()),
+        node: Some(node),
+        fabric: Some(dir.join("fabric.sock")),
+        spin_us: Some(spin),
+        ..Settings::default()
+    };
+    let config = settings.config().unwrap();
+    let (stop, thread) = if with_crate {
+        let server = CrateServer::bind(config).unwrap();
+        (server.shutdown_handle(), std::thread::spawn(move || server.run().unwrap()))
+    } else {
+        let mut server = HibServer::bind(config).unwrap();
+        (server.shutdown_handle(), std::thread::spawn(move || server.run().unwrap()))
+    };
+    let mut guest = Guest::boot(&socket);
+    wait_for("the link", || (guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0).then_some(()));
+    guest.open_context(0);
+    (guest, stop, thread)
+}
+
+fn report(what: &str, count: u32, took: Duration) {
+    println!("{what:<58} {count:>8} {:>10.2} us each", took.as_secs_f64() * 1e6 / f64::from(count));
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let spin = match args.as_slice() {
+        [] => 0,
+        [name, value] if name == "--spin-us" => value.parse().expect("--spin-us takes a number"),
+        _ => panic!("usage: speed [--spin-us N]"),
+    };
+    for with_crate in [false, true] {
+        println!("server: {}, spin {spin} us", if with_crate { "crate" } else { "own" });
+        let dir = tempfile::tempdir().unwrap();
+        let fabric = Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
+        let stop_fabric = fabric.shutdown_handle();
+        let fabric = std::thread::spawn(move || fabric.run().unwrap());
+        let (mut a, stop_a, thread_a) = board(dir.path(), 0, spin, with_crate);
+        let (mut b, stop_b, thread_b) = board(dir.path(), 1, spin, with_crate);
+        a.export("a", 0, 1, MEMORY, 3);
+        b.export("b", 0, 1, MEMORY, 3);
+        for (node, name) in [(0u16, "a"), (1, "b")] {
+            let found =
+                wait_for("the segment", || Some(a.lookup(node, name, 3)).filter(|c| c.status == Status::Ok as u32));
+            a.import(node, node, &found, 3);
+        }
+        let mut timed = |what: &str, count: u32, f: &mut dyn FnMut(&mut Guest, u32)| {
+            let begun = Instant::now();
+            for n in 0..count {
+                f(&mut a, n);
+            }
+            report(what, count, begun.elapsed());
+        };
+        timed("register load (one round trip of the socket)", 20_000, &mut |a, _| {
+            a.client.register(Register::Magic);
+        });
+        timed("load from own memory through the window", 20_000, &mut |a, _| {
+            a.client.read(4, window(0, 0, 0), 8);
+        });
+        timed("load from the other node", 10_000, &mut |a, _| {
+            a.client.read(4, window(1, 1, 0), 8);
+        });
+        timed("store to the other node and quiet", 10_000, &mut |a, n| {
+            a.client.store(4, window(1, 1, 0), &u64::from(n).to_le_bytes());
+            assert_eq!(a.quiet(), Status::Ok);
+        });
+        for (what, node) in [("own memory", 0u16), ("the other node", 1)] {
+            let begun = Instant::now();
+            for n in 0..200_000u64 {
+                a.client.store(4, window(node, node, 8 * (n % 8192)), &n.to_le_bytes());
+            }
+            assert_eq!(a.quiet(), Status::Ok);
+            report(&format!("posted stores to {what}, to completion"), 200_000, begun.elapsed());
+        }
+        if !with_crate {
+            let begun = Instant::now();
+            for chunk in 0..1000u64 {
+                let writes: Vec<SmallWrite> = (0..200)
+                    .map(|n| SmallWrite {
+                        access: Access { offset: window(1, 1, 8 * n), region: 4, count: 8 },
+                        data: chunk.to_le_bytes(),
+                    })
+                    .collect();
+                let mut body = 200u64.to_le_bytes().to_vec();
+                body.extend_from_slice(bytemuck::cast_slice(&writes));
+                a.client.post(command::REGION_WRITE_MULTI, &body);
+            }
+            assert_eq!(a.quiet(), Status::Ok);
+            report("the same, 200 in one message", 200_000, begun.elapsed());
+        }
+        drop((a, b));
+        stop_a.shutdown();
+        stop_b.shutdown();
+        thread_a.join().unwrap();
+        thread_b.join().unwrap();
+        stop_fabric.shut_down();
+        fabric.join().unwrap();
+    }
+}
