@@ -237,6 +237,7 @@ pub struct GuestCommand {
     user: User,
     env: Vec<(String, String)>,
     input: Vec<u8>,
+    keep_input: bool,
     limit: Duration,
 }
 
@@ -308,7 +309,16 @@ impl OutputLine {
 impl GuestCommand {
     pub(crate) fn new(node: usize, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
         let limit = Duration::from_secs(120);
-        GuestCommand { line, node, argv, user: User::default(), env: Vec::new(), input: Vec::new(), limit }
+        GuestCommand {
+            line,
+            node,
+            argv,
+            user: User::default(),
+            env: Vec::new(),
+            input: Vec::new(),
+            keep_input: false,
+            limit,
+        }
     }
 
     /// As root; without this as `tg`.
@@ -331,6 +341,12 @@ impl GuestCommand {
     /// Its standard input; without this empty.
     pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> GuestCommand {
         self.input = bytes.into();
+        self
+    }
+
+    /// Its standard input stays open for [`Running::write`].
+    pub fn keep_input_open(mut self) -> GuestCommand {
+        self.keep_input = true;
         self
     }
 
@@ -358,7 +374,7 @@ impl GuestCommand {
             input: self.input,
             input_sent: 0,
             input_window: STDIN_WINDOW as usize,
-            input_closed: false,
+            input_closed: self.keep_input,
             partial: Default::default(),
             ready: Default::default(),
             ended: None,
@@ -404,6 +420,7 @@ pub struct Running {
     input: Vec<u8>,
     input_sent: usize,
     input_window: usize,
+    /// Closed, or not to be closed.
     input_closed: bool,
     /// Beginnings of lines: standard output, standard error.
     partial: [Vec<u8>; 2],
@@ -414,6 +431,12 @@ pub struct Running {
 impl Running {
     fn fail(&self, why: String) -> Error {
         Error::Command { node: self.node, command: self.command.clone(), why }
+    }
+
+    /// Sends more standard input to a command started with [`GuestCommand::keep_input_open`].
+    pub fn write(&mut self, text: &str) -> Result<()> {
+        self.input.extend_from_slice(text.as_bytes());
+        self.feed()
     }
 
     /// Its process id in the guest.

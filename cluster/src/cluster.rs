@@ -60,6 +60,23 @@ fn window_bytes(hib: &[(String, String)]) -> u64 {
         .bar_size()
 }
 
+/// Removes an earlier cluster's logs.
+fn remove_logs(dir: &Path) {
+    let ours = |name: &str| {
+        name == "fabric.log"
+            || ["console.", "qemu.", "hib."].iter().any(|kind| {
+                let node = name.strip_prefix(kind).and_then(|rest| rest.strip_suffix(".log"));
+                node.is_some_and(|node| node.parse::<usize>().is_ok())
+            })
+    };
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(ours) {
+            // What stays is appended to.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Choices about a cluster to be booted.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
@@ -172,6 +189,7 @@ impl Builder {
         let log_dir = match &settings.log_dir {
             Some(dir) => {
                 fs::create_dir_all(dir).map_err(Error::io("cannot make the directory for logs", dir))?;
+                remove_logs(dir);
                 dir.canonicalize().map_err(Error::io("cannot use the directory for logs", dir))?
             }
             None => run_dir.path().to_path_buf(),

@@ -76,6 +76,11 @@ impl Suite {
             self.skipped += 1;
             return;
         }
+        self.always(name, body);
+    }
+
+    /// Runs a part that others depend on, whatever is selected.
+    pub fn always(&mut self, name: &str, body: impl FnOnce() -> anyhow::Result<()>) {
         println!("part {name} ...");
         let begun = Instant::now();
         let failure = match catch_unwind(AssertUnwindSafe(body)) {
@@ -138,8 +143,12 @@ mod tests {
         let mut s = suite(&["set", "--nocapture"]);
         assert!(s.wants(&["flood", "reset"]) && !s.wants(&["flood"]));
         let mut ran = Vec::new();
-        s.part("flood", || Ok(ran.push("flood")));
-        s.part("reset", || Ok(ran.push("reset")));
+        for name in ["flood", "reset"] {
+            s.part(name, || {
+                ran.push(name);
+                Ok(())
+            });
+        }
         assert_eq!(ran, ["reset"]);
         assert!(!suite(&["--list"]).wants(&["reset"]));
     }

@@ -5,11 +5,21 @@
 //! `cargo test -p telegraphos-tests -- WORD` runs only the parts whose names contain the word;
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised.
 
+mod accidents;
+mod accidents;
+mod demo;
+mod help;
 mod input;
 mod leftovers;
+mod pressure;
+mod whole;
 
 use std::process::{Command, ExitCode};
-use telegraphos_tests::Suite;
+use telegraphos_cluster::Cluster;
+use telegraphos_cluster::{Builder, Cluster, User};
+use telegraphos_images::KernelSeries;
+use telegraphos_images::{KernelSeries, Progress, Store};
+use telegraphos_tests::{Scale, Suite};
 
 /// First argument that makes this executable the command `telegraphos`: the code its own program runs.
 const AS_COMMAND: &str = "__telegraphos";
@@ -30,7 +40,66 @@ fn main() -> ExitCode {
     let mut suite = Suite::new(std::env::args().skip(1));
     input(&mut suite);
     leftovers(&mut suite);
-    suite.finish()
+    four_nodes(&mut suite, Scale::from_env());
+    oldest_kernel(&mut suite);
+    suite.part("demo_shows_its_table", demo::shows_its_table);
+    suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
+    let mut newest = None;
+    suite.part("kernel_newest_reported", || {
+        newest = Some(whole::newest_kernel()?);
+        Ok(())
+    });
+    let code = suite.finish();
+    if let Some(report) = newest {
+        println!("newest kernel (does not gate): {report}");
+    }
+    code
+}
+
+/// Boots a cluster for these parts if one of them is wanted; a cluster that does not boot fails them all.
+fn with_cluster(suite: &mut Suite, builder: Builder, parts: &[(&str, &dyn Fn(&Cluster) -> anyhow::Result<()>)]) {
+    let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
+    let booted = suite.wants(&names).then(|| builder.boot().map_err(|e| e.to_string()));
+    for (name, body) in parts {
+        suite.part(name, || match &booted {
+            Some(Ok(cluster)) => body(cluster),
+            Some(Err(e)) => anyhow::bail!("no cluster: {e}"),
+            None => anyhow::bail!("no cluster was booted"),
+        });
+    }
+}
+
+fn four_nodes(suite: &mut Suite, scale: Scale) {
+    with_cluster(
+        suite,
+        Cluster::builder().nodes(4),
+        &[
+            ("selftest_on_four_nodes", &|c| whole::selftest(c, User::Root)),
+            ("lspci_is_the_golden_one", &whole::lspci_is_the_golden_one),
+            ("loads_from_each_other_all_progress", &|c| pressure::loads_from_each_other(c, scale)),
+            ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
+            ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
+            ("guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("reset_by_the_button", &accidents::reset_button),
+            ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
+            ("unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
+            ("qemu_killed_and_started_on_the_same_hib", &accidents::qemu_killed_and_started_on_the_same_hib),
+            ("hib_killed", &accidents::hib_killed),
+            ("fabric_killed", &accidents::fabric_killed),
+        ],
+    );
+}
+
+fn oldest_kernel(suite: &mut Suite) {
+    with_cluster(
+        suite,
+        Cluster::builder().nodes(2).kernel(KernelSeries::V6_1),
+        &[
+            ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
+            ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
+        ],
+    );
 }
 
 /// The command `telegraphos` with these arguments.
@@ -51,4 +120,74 @@ fn input(suite: &mut Suite) {
 fn leftovers(suite: &mut Suite) {
     suite.part("leftovers_of_an_interrupted_command", leftovers::interrupt_at_any_time_leaves_nothing);
     suite.part("leftovers_of_a_killed_command", leftovers::even_a_killed_harness_takes_its_children_along);
+}
+
+/// A part that uses the shared cluster.
+type Body = fn(&Cluster) -> anyhow::Result<()>;
+
+/// What needs four booted guests: first what leaves them whole, then the accidents.
+fn cluster(suite: &mut Suite) {
+    let parts: [(&str, Body); 12] = [
+        ("whole_selftest_on_four_nodes", whole::every_guest_passes_the_self_test),
+        ("whole_lspci", whole::the_board_looks_as_it_always_did),
+        ("whole_flood_stalls_and_loses_nothing", whole::a_flood_stalls_and_loses_nothing),
+        ("whole_idle_board", whole::an_idle_board_costs_nothing),
+        ("whole_no_kernel_warnings", whole::no_kernel_warns_of_us),
+        ("accident_reset_while_a_peer_stores", accidents::a_guest_is_reset_while_a_peer_stores),
+        ("accident_reboot", accidents::a_guest_reboots),
+        ("accident_unplugged_while_mapped", accidents::the_board_is_unplugged_while_its_window_is_mapped),
+        ("accident_qemu_killed", accidents::qemu_is_killed_and_started_again),
+        ("accident_hib_killed", accidents::a_hib_is_killed),
+        ("accident_fabric_killed", accidents::the_fabric_is_killed),
+        ("whole_no_kernel_warnings_after_accidents", whole::no_kernel_warns_of_us),
+    ];
+    if !suite.wants(&parts.map(|(name, _)| name)) {
+        return;
+    }
+    let mut booted = None;
+    suite.always("boot_four_guests", || {
+        booted = Some(Cluster::builder().nodes(4).boot()?);
+        Ok(())
+    });
+    let Some(cluster) = booted else { return };
+    for (name, body) in parts {
+        suite.part(name, || body(&cluster));
+    }
+}
+
+/// The other kernels. 6.1 gates; `newest` is reported in a file that the CI prints last.
+fn kernels(suite: &mut Suite) {
+    suite.part("kernel_6_1_selftest", || {
+        let cluster = Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).boot()?;
+        whole::every_guest_passes_the_self_test(&cluster)
+    });
+    suite.part("kernel_newest_selftest_is_reported", || {
+        let tried = (|| {
+            let cluster = Cluster::builder().nodes(2).kernel(KernelSeries::Newest).boot()?;
+            whole::every_guest_passes_the_self_test(&cluster)
+        })();
+        let report = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../target").into(), std::path::PathBuf::from)
+            .join("newest-kernel.txt");
+        match tried {
+            Ok(()) => println!("the newest kernel passes"),
+            Err(e) => std::fs::write(report, format!("FAILED: {e:#}\n"))?,
+        }
+        Ok(())
+    });
+    suite.part("driver_is_clean_for_sparse_checkpatch_and_kernel_doc", || {
+        let store = Store::open(None, Progress::Plain)?;
+        for series in [KernelSeries::V6_1, KernelSeries::V6_12] {
+            let report = store.check_module(series)?;
+            anyhow::ensure!(report.is_clean(), "kernel {series}:\n{report}");
+        }
+        Ok(())
+    });
+    suite.part("demo_notices_a_corrupted_word", || {
+        let output = command(&["demo", "--inject-corruption"]).output()?;
+        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let named = ["node=", "offset=", "expected=", "found="].iter().all(|word| told.contains(word));
+        anyhow::ensure!(output.status.code() == Some(1) && named, "{}:\n{told}", output.status);
+        Ok(())
+    });
 }

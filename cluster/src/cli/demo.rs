@@ -67,7 +67,7 @@ pub(super) fn demo(context: Context, corrupt: bool) -> Result<u8> {
         written(writeln!(
             out,
             "Two virtual machines on stock QEMU; in each a process of an ordinary user runs tg-demo.\n\
-             Live: node that issues -> node that is reached."
+             Live, with the way the data goes:"
         ))?;
     }
     let mut outcomes = Vec::new();

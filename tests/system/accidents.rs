@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Guests, QEMUs, HIBs and the fabric go away and come back.
+
+use crate::help::{Export, both_ways, hex, within};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Guest, Output, Running};
+
+/// SIGBUS on Linux.
+const BUS: i32 = 7;
+/// What loads bring back that nobody can answer.
+const ALL_ONES: u64 = u64::MAX;
+
+/// A process on `from` that stores without end into a segment that `to` exports and checks.
+fn flood(from: &Guest, to: &Guest) -> Result<(Running, Running)> {
+    let mut watch = to.argv(&["tg-watch", "stream", "--monotonic"]).spawn()?;
+    watch.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
+    let flood = from.argv(&["tg-flood", &to.node().to_string(), "stream", "--seconds", "600"]).spawn()?;
+    telegraphos_cluster::sleep(Duration::from_millis(700))?;
+    Ok((flood, watch))
+}
+
+/// The window is taken away under a running process: it must get SIGBUS.
+fn gets_sigbus(process: Running, what: &str) -> Result<()> {
+    let Output { status, stdout, stderr } = process.wait_for(Duration::from_secs(60))?;
+    ensure!(
+        status.signal() == Some(BUS),
+        "{what} ended with {status}: expected signal {BUS} (SIGBUS); it wrote:\n{stdout}{stderr}"
+    );
+    Ok(())
+}
+
+pub(crate) fn reset_button(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let (flood, _watch) = flood(a, b)?;
+    b.reset()?;
+    gets_sigbus(flood, "the process whose peer was reset")?;
+    both_ways(a, b)
+}
+
+pub(crate) fn unplugged_and_plugged_while_in_use(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let (flood, _watch) = flood(a, b)?;
+    // Node 0 also exports, and node 1 has it mapped.
+    let export = Export::of(a, "goes-away", "64K")?;
+    let load = b.argv(&["tg-load", "0", "goes-away", "0", "--watch"]).spawn()?;
+    a.device_del()?;
+    gets_sigbus(flood, "the process whose board was unplugged")?;
+    gets_sigbus(load, "the process whose peer's board was unplugged")?;
+    ensure!(!a.sh("ls /dev/telegraphos*").run()?.status.success(), "the device file is still there");
+    drop(export);
+    a.device_add()?;
+    a.wait_for_device()?;
+    both_ways(a, b)
+}
+
+pub(crate) fn qemu_killed_and_started_on_the_same_hib(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(2), cluster.node(1));
+    let (flood, _watch) = flood(b, a)?;
+    a.kill_qemu();
+    gets_sigbus(flood, "the process whose peer's QEMU was killed")?;
+    a.restart_qemu()?;
+    both_ways(a, b)
+}
+
+pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(3), cluster.node(1));
+    let mut export = Export::of(b, "outlives", "64K")?;
+    export.set_word(0, 5)?;
+    let mut load = a.argv(&["tg-load", "1", "outlives", "0", "--watch"]).spawn()?;
+    let first = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+    ensure!(first == 5, "loaded {first:#x}: expected 5");
+    a.kill_hib();
+    let after = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+    ensure!(after == ALL_ONES, "without a HIB {after:#x} was loaded: expected all-ones");
+    drop(load);
+    a.sh("true").check().context("the guest must live on without its HIB")?;
+    a.qmp("query-status", json!({})).context("and so must its QEMU")?;
+    // The others go on.
+    both_ways(b, cluster.node(0))?;
+    // QEMU never connects again: only a new plug brings the board back.
+    a.device_del()?;
+    a.restart_hib()?;
+    a.device_add()?;
+    a.wait_for_device()?;
+    both_ways(a, b)
+}
+
+pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let (flood, _watch) = flood(a, b)?;
+    let export = Export::of(b, "unreachable", "64K")?;
+    cluster.kill_fabric();
+    gets_sigbus(flood, "the process whose fabric was killed")?;
+    // What needs the fabric is refused in bounded time and says so.
+    let refused = a.argv(&["tg-load", "1", "unreachable", "0"]).run()?;
+    ensure!(refused.status.code() == 3, "without a fabric: {}: {}", refused.status, refused.stderr);
+    ensure!(
+        refused.stderr.contains("link") || refused.stderr.contains("fabric"),
+        "the message does not name the link or the fabric: {}",
+        refused.stderr
+    );
+    cluster.restart_fabric()?;
+    drop(export);
+    // HIBs join again by themselves.
+    within(Duration::from_secs(30), || both_ways(a, b))
+}
+
+/// Three nodes store without pause into the fourth, before, while and after it reboots. Whatever is still on its way then
+/// must not reach the memory of the new life, in which those pages belong to somebody else.
+pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<()> {
+    /// Prints one number for the content of all programs of the guest, which lie in its memory.
+    const PROGRAMS: &str = "cat /bin/* /lib/*.so* /lib/*/*.ko 2>/dev/null | sha256sum";
+    /// Fills nearly all free memory with zeros.
+    const FILL: &str = "mount -t tmpfs -o size=100% none /mnt 2>/dev/null || { mkdir -p /mnt && mount -t tmpfs -o size=100% none \
+                        /mnt; }; free=$(awk '/MemAvailable/ {print int($2 / 1024) - 40}' /proc/meminfo); dd if=/dev/zero \
+                        of=/mnt/zeros bs=1M count=$free 2>/dev/null && echo $free";
+    /// Counts bytes of it that are not zero.
+    const CHANGED: &str = "tr -d '\\0' < /mnt/zeros | wc -c";
+
+    let target = cluster.node(1);
+    let programs = target.sh(PROGRAMS).as_root().check()?;
+    // Each of them comes back as soon as there is something to store into.
+    let script = "while :; do tg-flood 1 target --seconds 600 --patience 600; done 2>/dev/null";
+    let exports = "tg-export target 4M --hold";
+    let attackers: Vec<Running> =
+        [0, 2, 3].into_iter().map(|node| cluster.node(node).sh(script).spawn()).collect::<Result<_, _>>()?;
+    for by in ["the button", "itself"] {
+        let _export = target.sh(exports).spawn()?;
+        telegraphos_cluster::sleep(Duration::from_secs(1))?;
+        let refused_before = target.hib_log().matches("was refused").count();
+        if by == "itself" {
+            target.reboot()?
+        } else {
+            target.reset()?
+        }
+        let check = || -> Result<()> {
+            let filled: u64 = target.sh(FILL).as_root().check()?.trim().parse()?;
+            ensure!(filled >= 60, "only {filled} MiB could be filled");
+            telegraphos_cluster::sleep(Duration::from_secs(1))?;
+            let changed: u64 = target.sh(CHANGED).as_root().check()?.trim().parse()?;
+            ensure!(changed == 0, "{changed} bytes of {filled} MiB have changed");
+            let now = target.sh(PROGRAMS).as_root().check()?;
+            ensure!(now == programs, "the guest's programs have changed in its memory");
+            target.sh("rm /mnt/zeros; umount /mnt").as_root().check()?;
+            Ok(())
+        };
+        check().with_context(|| format!("after a reboot by {by}"))?;
+        let refused = target.hib_log().matches("was refused").count() - refused_before;
+        println!("  reboot by {by}: memory is clean; the HIB logged {refused} late requests as refused");
+    }
+    drop(attackers);
+    both_ways(target, cluster.node(0))
+}

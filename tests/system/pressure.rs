@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! More than the network can carry.
+
+use crate::help::{Export, at_once, both_ways, hex};
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Guest};
+use telegraphos_tests::Scale;
+
+/// Bounds in KiB.
+const MIB: u64 = 1024;
+
+/// The number behind `name=` in a line.
+fn field(line: &str, name: &str) -> Result<f64> {
+    let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+    value.and_then(|v| v.parse().ok()).with_context(|| format!("no {name}= in {line:?}"))
+}
+
+/// A raw store loop that outruns the network: it stalls, loses nothing, arrives in program order (I8), and neither QEMU nor
+/// the HIBs grow.
+pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let (from, to) = (cluster.node(0), cluster.node(1));
+    let seconds = scale.pick(10, 30);
+    let memory = |guest: &Guest| -> Result<(u64, u64)> {
+        let qemu = guest.qemu_memory().context("no QEMU")?.own();
+        Ok((qemu, guest.hib_memory().context("no HIB")?.own()))
+    };
+    let before = [memory(from)?, memory(to)?];
+    let mut watch = to.argv(&["tg-watch", "flood", "--monotonic"]).spawn()?;
+    watch.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
+    let mut flood = from.argv(&["tg-flood", "1", "flood", "--seconds", &seconds.to_string()]).spawn()?;
+    let mut most = before;
+    let mut line = None;
+    // At most this long beyond the flood itself.
+    let end = std::time::Instant::now() + Duration::from_secs(seconds + 120);
+    while flood.ended().is_none() {
+        ensure!(std::time::Instant::now() < end, "the flood did not end");
+        if let Some(said) = flood.next_line(Duration::from_millis(100))? {
+            line = Some(said.text().to_owned());
+        }
+        for (most, guest) in most.iter_mut().zip([from, to]) {
+            let (qemu, hib) = memory(guest)?;
+            *most = (most.0.max(qemu), most.1.max(hib));
+        }
+    }
+    let line = line.unwrap_or_default();
+    ensure!(flood.ended().is_some_and(|s| s.success()), "the flood failed: {line}");
+    let watched = watch.wait_for(Duration::from_secs(60))?;
+    ensure!(watched.status.success(), "the receiver: {}\n{}{}", watched.status, watched.stdout, watched.stderr);
+    let (sent, seen) = (field(&line, "stores")?, field(&watched.stdout, "stores")?);
+    ensure!(sent == seen && sent > 0.0, "{sent} stores were issued, {seen} counted");
+    println!("  {line}");
+    for (guest, (most, before)) in [from, to].iter().zip(most.iter().zip(before)) {
+        let node = guest.node();
+        println!(
+            "  node {node}: QEMU {} MiB, at most {} MiB; HIB {} MiB, at most {} MiB",
+            before.0 / MIB,
+            most.0 / MIB,
+            before.1 / MIB,
+            most.1 / MIB
+        );
+        let grown = most.0.saturating_sub(before.0) / MIB;
+        ensure!(grown < 96, "node {node}'s QEMU grew by {grown} MiB: expected less than 96");
+        let hib = most.1 / MIB;
+        ensure!(hib < 32, "node {node}'s HIB took {hib} MiB beyond guest memory: expected less than 32");
+    }
+    ensure!(from.hib_log().contains("is congested"), "the flood did not outrun the network, so nothing was shown");
+    Ok(())
+}
+
+/// Two nodes load from each other in tight loops: both progress and no load fails.
+pub(crate) fn loads_from_each_other(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let guests = [cluster.node(0), cluster.node(1)];
+    let seconds = scale.pick(3, 10);
+    let mut exports = [Export::of(guests[0], "mutual", "64K")?, Export::of(guests[1], "mutual", "64K")?];
+    for (export, word) in exports.iter_mut().zip([1000, 1001]) {
+        export.set_word(0, word)?;
+    }
+    let timeouts = |guest: &Guest| guest.hib_log().matches("answered all-ones").count();
+    let before = guests.map(timeouts);
+    // A value that differs from the first would be printed.
+    let looping = at_once(&guests, |guest| {
+        let other = (1 - guest.node()).to_string();
+        let mut load = guest.argv(&["tg-load", &other, "mutual", "0", "--watch"]).spawn()?;
+        let first = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
+        ensure!(first == 1001 - guest.node() as u64, "node {} loaded {first:#x}", guest.node());
+        Ok(load)
+    })?;
+    telegraphos_cluster::sleep(Duration::from_secs(seconds))?;
+    // They see a new value at once, so they have not stopped.
+    for (export, word) in exports.iter_mut().zip([2000, 2001]) {
+        export.set_word(0, word)?;
+    }
+    for (mut load, (guest, expected)) in looping.into_iter().zip(guests.iter().zip([2001, 2000])) {
+        let found = hex(&load.wait_for_line(Duration::from_secs(10), |_| true)?)?;
+        ensure!(found == expected, "node {} loaded {found:#x}: expected {expected:#x}", guest.node());
+        let more = load.next_line(Duration::from_millis(300))?;
+        ensure!(more.is_none(), "node {} then loaded {more:?}", guest.node());
+    }
+    let after = guests.map(timeouts);
+    ensure!(before == after, "loads were answered all-ones: {before:?} before, {after:?} after");
+    Ok(())
+}
+
+/// An event queue of 4 entries with far more causes than that at once: none is lost. Loads the driver anew, so it also
+/// shows that it refuses to go while it is in use.
+pub(crate) fn event_queue_of_four(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(2), cluster.node(1));
+    let export = Export::of(a, "in-use", "64K")?;
+    let refused = a.argv(&["rmmod", "telegraphos"]).as_root().run()?;
+    ensure!(!refused.status.success(), "the driver was unloaded while a process had the board open");
+    drop(export);
+    let load = |parameters: &str| -> Result<()> {
+        let script = format!("rmmod telegraphos && insmod /lib/telegraphos/telegraphos.ko {parameters}");
+        crate::help::within(Duration::from_secs(10), || {
+            a.sh(&script).as_root().check()?;
+            Ok(())
+        })?;
+        Ok(a.wait_for_device()?)
+    };
+    load("event_entries=4")?;
+    let mut target = Export::of(b, "events", "64K")?;
+    // Each process opens a context, imports, stores, waits, and closes both: at least four completions, 40 at a time.
+    let storing = "seq 1 256 | xargs -P 40 -n 1 sh -c 'tg-store 1 events $(($0 * 8)) $(($0 + 7000))'";
+    a.sh(storing).limit(Duration::from_secs(300)).check()?;
+    for number in 1..=256 {
+        let found = target.word(number * 8)?;
+        ensure!(found == number + 7000, "word {number} is {found}: expected {}", number + 7000);
+    }
+    drop(target);
+    both_ways(a, b)?;
+    load("")?;
+    both_ways(a, b)
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is checked while nothing is broken.
+
+use crate::help::at_once;
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Guest, User};
+use telegraphos_tests::{ktap, lspci};
+
+/// The tests that must not become fewer.
+const PLAN: &str = include_str!("../../guest-driver/tests/plan.txt");
+
+/// `tg-selftest` in all guests at once. As root nothing may be skipped; as an ordinary user what needs other users is.
+pub(crate) fn selftest(cluster: &Cluster, user: User) -> Result<()> {
+    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let plan = ktap::plan(PLAN);
+    ensure!(plan.len() >= 50, "the plan of the self test has shrunk to {} tests", plan.len());
+    let nodes = guests.len().to_string();
+    at_once(&guests, |guest| {
+        let command = guest.argv(&["tg-selftest", "--nodes", &nodes]).user(user).limit(Duration::from_secs(400));
+        let output = command.run()?;
+        report(&output.stdout, &plan, user)
+            .and_then(|()| {
+                ensure!(output.status.success(), "every test passed, and yet: {}", output.status);
+                Ok(())
+            })
+            .with_context(|| format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr))
+    })?;
+    Ok(())
+}
+
+fn report(text: &str, plan: &BTreeSet<String>, user: User) -> Result<()> {
+    let tests = ktap::parse(text)?;
+    let names: BTreeSet<String> = tests.iter().map(|t| t.name.clone()).collect();
+    let (missing, new): (Vec<_>, Vec<_>) = (plan.difference(&names).collect(), names.difference(plan).collect());
+    ensure!(missing.is_empty() && new.is_empty(), "not run: {missing:?}; not in plan.txt: {new:?}");
+    let failed: Vec<_> = tests.iter().filter(|t| !t.ok).map(|t| &t.name).collect();
+    ensure!(failed.is_empty(), "failed: {failed:?}");
+    let skipped: Vec<_> = tests.iter().filter(|t| t.skipped.is_some()).map(|t| &t.name).collect();
+    ensure!(user == User::Tg || skipped.is_empty(), "skipped although root runs it: {skipped:?}");
+    ensure!(skipped.len() <= 4, "more is skipped than what needs other users: {skipped:?}");
+    Ok(())
+}
+
+/// `lspci -nvvv` of the board. `TELEGRAPHOS_BLESS=1` writes the golden file.
+pub(crate) fn lspci_is_the_golden_one(cluster: &Cluster) -> Result<()> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/lspci.txt");
+    let listing = cluster.node(0).argv(&["lspci", "-nvvv", "-d", "7e1e:"]).as_root().check()?;
+    let found = lspci::normalise(&listing);
+    if std::env::var_os("TELEGRAPHOS_BLESS").is_some() {
+        std::fs::write(&golden, &found)?;
+    }
+    let expected = std::fs::read_to_string(&golden).with_context(|| golden.display().to_string())?;
+    for (number, (expected, found)) in expected.lines().zip(found.lines()).enumerate() {
+        ensure!(
+            expected == found,
+            "{}:{}: expected\n{expected}\nfound\n{found}\nif that is intended, TELEGRAPHOS_BLESS=1 writes it",
+            golden.display(),
+            number + 1
+        );
+    }
+    ensure!(expected == found, "other lines:\n{found}");
+    Ok(())
+}
+
+/// No warning of our driver or about our board, and no trouble in the kernel at all.
+pub(crate) fn guest_logs_are_silent(cluster: &Cluster) -> Result<()> {
+    for guest in cluster.guests() {
+        let log = guest.dmesg()?;
+        ensure!(log.contains("telegraphos0: node"), "node {}: the driver has not said hello:\n{log}", guest.node());
+        let bad: Vec<&str> = log.lines().filter(|line| is_trouble(line)).collect();
+        ensure!(bad.is_empty(), "node {}:\n{}", guest.node(), bad.join("\n"));
+    }
+    Ok(())
+}
+
+/// Whether a line of `dmesg -r` must not be there.
+fn is_trouble(line: &str) -> bool {
+    // What every module from outside the kernel's own tree brings about.
+    if line.contains("loading out-of-tree module taints") || line.contains("module verification failed") {
+        return false;
+    }
+    let level: u32 = line
+        .strip_prefix('<')
+        .and_then(|rest| rest.split_once('>'))
+        .and_then(|(level, _)| level.parse().ok())
+        .unwrap_or(0);
+    /// Warnings and worse; the kernel's own facility is 0.
+    const WARNING: u32 = 4;
+    let ours = ["telegraphos", "0000:01:00.0", "7e1e"].iter().any(|word| line.contains(word));
+    let crash = ["WARNING:", "BUG:", "Oops", "general protection", "Call Trace", "blocked for more than"]
+        .iter()
+        .any(|word| line.contains(word));
+    (ours && level % 8 <= WARNING) || crash
+}
+
+/// Where the build's files go: this executable is in `target/PROFILE/deps`.
+fn target_dir() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    exe.ancestors().nth(3).map(Path::to_path_buf).context("this executable is not in a target directory")
+}
+
+/// The newest kernel is tried and told about; it does not gate, since a new one may break any driver.
+pub(crate) fn newest_kernel() -> Result<String> {
+    let attempt = || -> Result<String> {
+        let cluster = Cluster::builder().nodes(2).kernel(telegraphos_images::KernelSeries::Newest).boot()?;
+        let (release, _) = cluster.node(0).greeting();
+        let parts =
+            [selftest(&cluster, User::Root).context("self test"), guest_logs_are_silent(&cluster).context("guest log")];
+        let bad: Vec<String> = parts.into_iter().filter_map(|r| r.err()).map(|e| format!("{e:#}")).collect();
+        if bad.is_empty() {
+            Ok(format!("Linux {release}: all right"))
+        } else {
+            bail!("Linux {release}: {}", bad.join("\n"))
+        }
+    };
+    let report = match attempt() {
+        Ok(text) => text,
+        Err(e) => format!("FAILED: {e:#}"),
+    };
+    std::fs::write(target_dir()?.join("newest-kernel.txt"), format!("{report}\n"))?;
+    Ok(report)
+}
