@@ -11,7 +11,7 @@
 //!
 //! What holds, and which code makes it so:
 //!
-//! - **Order** (SPEC I8): a pair of nodes has one queue per class and one route, a [lane](lane).
+//! - **Order** (SPEC I8): a pair of nodes has one queue per class and one route, a lane (`lane.rs`).
 //! - **No loss, no unbounded queue** (DESIGN contract 3): a packet of the classes enqueue, request and reflected is accepted
 //!   only against a credit of its sender, and sent only against a credit of its receiver. The switch never holds more
 //!   of them per input than it gave credits. Credits come back when packets leave ([`Switch`], "Credits").
