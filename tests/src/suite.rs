@@ -76,11 +76,6 @@ impl Suite {
             self.skipped += 1;
             return;
         }
-        self.always(name, body);
-    }
-
-    /// Runs a part that others depend on, whatever is selected.
-    pub fn always(&mut self, name: &str, body: impl FnOnce() -> anyhow::Result<()>) {
         println!("part {name} ...");
         let begun = Instant::now();
         let failure = match catch_unwind(AssertUnwindSafe(body)) {

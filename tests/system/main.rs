@@ -6,7 +6,6 @@
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised.
 
 mod accidents;
-mod accidents;
 mod demo;
 mod help;
 mod input;
@@ -15,9 +14,7 @@ mod pressure;
 mod whole;
 
 use std::process::{Command, ExitCode};
-use telegraphos_cluster::Cluster;
 use telegraphos_cluster::{Builder, Cluster, User};
-use telegraphos_images::KernelSeries;
 use telegraphos_images::{KernelSeries, Progress, Store};
 use telegraphos_tests::{Scale, Suite};
 
@@ -38,6 +35,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let mut suite = Suite::new(std::env::args().skip(1));
+    driver(&mut suite);
     input(&mut suite);
     leftovers(&mut suite);
     four_nodes(&mut suite, Scale::from_env());
@@ -56,8 +54,11 @@ fn main() -> ExitCode {
     code
 }
 
+/// A part that uses a booted cluster, and its name.
+type Part<'a> = (&'a str, &'a dyn Fn(&Cluster) -> anyhow::Result<()>);
+
 /// Boots a cluster for these parts if one of them is wanted; a cluster that does not boot fails them all.
-fn with_cluster(suite: &mut Suite, builder: Builder, parts: &[(&str, &dyn Fn(&Cluster) -> anyhow::Result<()>)]) {
+fn with_cluster(suite: &mut Suite, builder: Builder, parts: &[Part<'_>]) {
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
     let booted = suite.wants(&names).then(|| builder.boot().map_err(|e| e.to_string()));
     for (name, body) in parts {
@@ -79,6 +80,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("loads_from_each_other_all_progress", &|c| pressure::loads_from_each_other(c, scale)),
             ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
+            ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("reset_by_the_button", &accidents::reset_button),
             ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
@@ -122,72 +124,14 @@ fn leftovers(suite: &mut Suite) {
     suite.part("leftovers_of_a_killed_command", leftovers::even_a_killed_harness_takes_its_children_along);
 }
 
-/// A part that uses the shared cluster.
-type Body = fn(&Cluster) -> anyhow::Result<()>;
-
-/// What needs four booted guests: first what leaves them whole, then the accidents.
-fn cluster(suite: &mut Suite) {
-    let parts: [(&str, Body); 12] = [
-        ("whole_selftest_on_four_nodes", whole::every_guest_passes_the_self_test),
-        ("whole_lspci", whole::the_board_looks_as_it_always_did),
-        ("whole_flood_stalls_and_loses_nothing", whole::a_flood_stalls_and_loses_nothing),
-        ("whole_idle_board", whole::an_idle_board_costs_nothing),
-        ("whole_no_kernel_warnings", whole::no_kernel_warns_of_us),
-        ("accident_reset_while_a_peer_stores", accidents::a_guest_is_reset_while_a_peer_stores),
-        ("accident_reboot", accidents::a_guest_reboots),
-        ("accident_unplugged_while_mapped", accidents::the_board_is_unplugged_while_its_window_is_mapped),
-        ("accident_qemu_killed", accidents::qemu_is_killed_and_started_again),
-        ("accident_hib_killed", accidents::a_hib_is_killed),
-        ("accident_fabric_killed", accidents::the_fabric_is_killed),
-        ("whole_no_kernel_warnings_after_accidents", whole::no_kernel_warns_of_us),
-    ];
-    if !suite.wants(&parts.map(|(name, _)| name)) {
-        return;
-    }
-    let mut booted = None;
-    suite.always("boot_four_guests", || {
-        booted = Some(Cluster::builder().nodes(4).boot()?);
-        Ok(())
-    });
-    let Some(cluster) = booted else { return };
-    for (name, body) in parts {
-        suite.part(name, || body(&cluster));
-    }
-}
-
-/// The other kernels. 6.1 gates; `newest` is reported in a file that the CI prints last.
-fn kernels(suite: &mut Suite) {
-    suite.part("kernel_6_1_selftest", || {
-        let cluster = Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).boot()?;
-        whole::every_guest_passes_the_self_test(&cluster)
-    });
-    suite.part("kernel_newest_selftest_is_reported", || {
-        let tried = (|| {
-            let cluster = Cluster::builder().nodes(2).kernel(KernelSeries::Newest).boot()?;
-            whole::every_guest_passes_the_self_test(&cluster)
-        })();
-        let report = std::env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../target").into(), std::path::PathBuf::from)
-            .join("newest-kernel.txt");
-        match tried {
-            Ok(()) => println!("the newest kernel passes"),
-            Err(e) => std::fs::write(report, format!("FAILED: {e:#}\n"))?,
-        }
-        Ok(())
-    });
-    suite.part("driver_is_clean_for_sparse_checkpatch_and_kernel_doc", || {
+/// Sparse, checkpatch and kernel-doc have nothing to say about the driver.
+fn driver(suite: &mut Suite) {
+    suite.part("driver_is_clean", || {
         let store = Store::open(None, Progress::Plain)?;
         for series in [KernelSeries::V6_1, KernelSeries::V6_12] {
             let report = store.check_module(series)?;
             anyhow::ensure!(report.is_clean(), "kernel {series}:\n{report}");
         }
-        Ok(())
-    });
-    suite.part("demo_notices_a_corrupted_word", || {
-        let output = command(&["demo", "--inject-corruption"]).output()?;
-        let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        let named = ["node=", "offset=", "expected=", "found="].iter().all(|word| told.contains(word));
-        anyhow::ensure!(output.status.code() == Some(1) && named, "{}:\n{told}", output.status);
         Ok(())
     });
 }

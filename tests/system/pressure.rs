@@ -132,3 +132,17 @@ pub(crate) fn event_queue_of_four(cluster: &Cluster) -> Result<()> {
     load("")?;
     both_ways(a, b)
 }
+
+/// The HIB process needs little beyond the guest's memory. What it uses of the processor while nothing happens is told.
+pub(crate) fn an_idle_board_costs_nothing(cluster: &Cluster) -> Result<()> {
+    let guest = cluster.node(3);
+    let cpu = || guest.hib_cpu_time().context("the HIB has ended");
+    let before = cpu()?;
+    std::thread::sleep(Duration::from_secs(2));
+    let spent = cpu()?.saturating_sub(before);
+    let memory = guest.hib_memory().context("the HIB has ended")?;
+    let beyond = memory.anonymous + memory.file;
+    println!("idle HIB: {spent:?} of processor in 2 s, {} KiB beyond guest memory", beyond >> 10);
+    ensure!(beyond < 32 << 20, "the HIB holds {beyond} bytes beyond guest memory: expected under 32 MiB");
+    Ok(())
+}
