@@ -9,7 +9,11 @@ use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 const USAGE: &str = "\
 tg-load: loads one word from another node's segment, with one instruction, and prints it
 
-Usage: tg-load NODE NAME OFFSET [--size 1|2|4|8]
+Usage: tg-load NODE NAME OFFSET [options]
+
+  --size 1|2|4|8   bytes [8]
+  --watch          load again and again until a signal comes, and print each value that differs from the one before;
+                   a load that fails is all ones here
 
 Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 
@@ -21,11 +25,12 @@ fn main() -> ExitCode {
 }
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut size) = (Vec::new(), 8);
+    let (mut words, mut size, mut watch) = (Vec::new(), 8, false);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
             Word::Option(option) if option == "size" => size = line.number("--size")?,
+            Word::Option(option) if option == "watch" => watch = true,
             Word::Option(option) => return Err(cli::unknown(&option)),
             Word::Value(value) => words.push(cli::text(value)?),
         }
@@ -36,13 +41,28 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     let offset = cli::number("OFFSET", offset)?;
     let node = Node::open()?;
     let remote = node.import(cli::number("NODE", id)?, name).read_only().open()?;
-    let value = match size {
-        1 => u64::from(remote.get8(offset)?),
-        2 => u64::from(remote.get16(offset)?),
-        4 => u64::from(remote.get32(offset)?),
-        8 => remote.get64(offset)?,
-        other => return Err(Failure::Usage(format!("--size is {other}: expected 1, 2, 4 or 8"))),
+    let load = || -> Outcome<u64> {
+        Ok(match size {
+            1 => u64::from(remote.get8(offset)?),
+            2 => u64::from(remote.get16(offset)?),
+            4 => u64::from(remote.get32(offset)?),
+            8 => remote.get64(offset)?,
+            other => return Err(Failure::Usage(format!("--size is {other}: expected 1, 2, 4 or 8"))),
+        })
     };
+    let value = load()?;
+    let print = |value: u64| println!("{value:#0width$x}", width = 2 + 2 * size);
+    if watch {
+        print(value);
+        let mut last = value;
+        loop {
+            let value = load()?;
+            if value != last {
+                print(value);
+                last = value;
+            }
+        }
+    }
     // All ones may be a value, or a load that failed; its error then comes within moments.
     let ones = value == u64::MAX >> (64 - 8 * size);
     if ones && node.wait_error(Some(Duration::from_millis(200)))? {
@@ -50,6 +70,6 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             return Err(Failure::Refused(format!("the load of {size} bytes at {offset:#x} failed: {status}")));
         }
     }
-    println!("{value:#0width$x}", width = 2 + 2 * size);
+    print(value);
     Ok(())
 }
