@@ -88,6 +88,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("qemu_killed_and_started_on_the_same_hib", &accidents::qemu_killed_and_started_on_the_same_hib),
             ("hib_killed", &accidents::hib_killed),
             ("fabric_killed", &accidents::fabric_killed),
+            ("no_kernel_has_crashed", &whole::no_kernel_has_crashed),
         ],
     );
 }
