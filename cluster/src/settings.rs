@@ -56,11 +56,11 @@ pub struct Settings {
     /// Cache of QEMU, kernels and guest images [default: ~/.cache/telegraphos]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// An option of telegraphos-hib for every HIB, as NAME=VALUE (in the file: a table [hib])
+    /// An option of telegraphos-hib for every HIB, as NAME=VALUE (in the file: a table named hib)
     #[arg(long = "hib", value_name = "NAME=VALUE", value_parser = pair)]
     #[serde(default, deserialize_with = "table::<_, telegraphos_device::Settings>")]
     pub hib: Vec<(String, String)>,
-    /// An option of telegraphos-fabric, as NAME=VALUE (in the file: a table [fabric])
+    /// An option of telegraphos-fabric, as NAME=VALUE (in the file: a table named fabric)
     #[arg(long = "fabric", value_name = "NAME=VALUE", value_parser = pair)]
     #[serde(default, deserialize_with = "table::<_, toml::Table>")]
     pub fabric: Vec<(String, String)>,
