@@ -146,9 +146,9 @@ impl Builder {
         self
     }
 
-    /// Everything the command line can choose.
+    /// Everything the command line can choose; what is chosen here wins over earlier choices.
     pub fn settings(mut self, settings: Settings) -> Builder {
-        self.settings = settings;
+        self.settings = settings.over(self.settings);
         self
     }
 

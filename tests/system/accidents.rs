@@ -44,14 +44,20 @@ pub(crate) fn unplugged_and_plugged_while_in_use(cluster: &Cluster) -> Result<()
     let (flood, _watch) = flood(a, b)?;
     // Node 0 also exports, and node 1 has it mapped.
     let export = Export::of(a, "goes-away", "64K")?;
-    let load = b.argv(&["tg-load", "0", "goes-away", "0", "--watch"]).spawn()?;
+    let mut load = b.argv(&["tg-load", "0", "goes-away", "0", "--watch"]).spawn()?;
+    load.wait_for_line(Duration::from_secs(30), |_| true)?;
     a.device_del()?;
-    gets_sigbus(flood, "the process whose board was unplugged")?;
-    gets_sigbus(load, "the process whose peer's board was unplugged")?;
-    ensure!(!a.sh("ls /dev/telegraphos*").run()?.status.success(), "the device file is still there");
+    let unplugged = gets_sigbus(flood, "the process whose board was unplugged")
+        .and_then(|()| gets_sigbus(load, "the process whose peer's board was unplugged"))
+        .and_then(|()| {
+            ensure!(!a.sh("ls /dev/telegraphos*").run()?.status.success(), "the device file is still there");
+            Ok(())
+        });
     drop(export);
+    // Whatever came of it: the parts after this one need the board.
     a.device_add()?;
     a.wait_for_device()?;
+    unplugged?;
     both_ways(a, b)
 }
 
@@ -75,15 +81,16 @@ pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
     let after = hex(&load.wait_for_line(Duration::from_secs(30), |_| true)?)?;
     ensure!(after == ALL_ONES, "without a HIB {after:#x} was loaded: expected all-ones");
     drop(load);
-    a.sh("true").check().context("the guest must live on without its HIB")?;
-    a.qmp("query-status", json!({})).context("and so must its QEMU")?;
-    // The others go on.
-    both_ways(b, cluster.node(0))?;
+    let others = a.sh("true").check().context("the guest must live on without its HIB").and_then(|_| {
+        a.qmp("query-status", json!({})).context("and so must its QEMU")?;
+        both_ways(b, cluster.node(0)).context("the other nodes must go on")
+    });
     // QEMU never connects again: only a new plug brings the board back.
     a.device_del()?;
     a.restart_hib()?;
     a.device_add()?;
     a.wait_for_device()?;
+    others?;
     both_ways(a, b)
 }
 
@@ -92,17 +99,20 @@ pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
     let (flood, _watch) = flood(a, b)?;
     let export = Export::of(b, "unreachable", "64K")?;
     cluster.kill_fabric();
-    gets_sigbus(flood, "the process whose fabric was killed")?;
-    // What needs the fabric is refused in bounded time and says so.
-    let refused = a.argv(&["tg-load", "1", "unreachable", "0"]).run()?;
-    ensure!(refused.status.code() == 3, "without a fabric: {}: {}", refused.status, refused.stderr);
-    ensure!(
-        refused.stderr.contains("link") || refused.stderr.contains("fabric"),
-        "the message does not name the link or the fabric: {}",
-        refused.stderr
-    );
-    cluster.restart_fabric()?;
+    let without = gets_sigbus(flood, "the process whose fabric was killed").and_then(|()| {
+        // What needs the fabric is refused in bounded time and says so.
+        let refused = a.argv(&["tg-load", "1", "unreachable", "0"]).run()?;
+        ensure!(refused.status.code() == 3, "without a fabric: {}: {}", refused.status, refused.stderr);
+        ensure!(
+            refused.stderr.contains("link") || refused.stderr.contains("fabric"),
+            "the message names neither link nor fabric: {}",
+            refused.stderr
+        );
+        Ok(())
+    });
     drop(export);
+    cluster.restart_fabric()?;
+    without?;
     // HIBs join again by themselves.
     within(Duration::from_secs(30), || both_ways(a, b))
 }

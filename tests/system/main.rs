@@ -14,7 +14,7 @@ mod pressure;
 mod whole;
 
 use std::process::{Command, ExitCode};
-use telegraphos_cluster::{Builder, Cluster, User};
+use telegraphos_cluster::{Builder, Cluster, Settings, User};
 use telegraphos_images::{KernelSeries, Progress, Store};
 use telegraphos_tests::{Scale, Suite};
 
@@ -60,7 +60,7 @@ type Part<'a> = (&'a str, &'a dyn Fn(&Cluster) -> anyhow::Result<()>);
 /// Boots a cluster for these parts if one of them is wanted; a cluster that does not boot fails them all.
 fn with_cluster(suite: &mut Suite, builder: Builder, parts: &[Part<'_>]) {
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-    let booted = suite.wants(&names).then(|| builder.boot().map_err(|e| e.to_string()));
+    let booted = suite.wants(&names).then(|| builder.settings(settings()).boot().map_err(|e| e.to_string()));
     for (name, body) in parts {
         suite.part(name, || match &booted {
             Some(Ok(cluster)) => body(cluster),
@@ -68,6 +68,11 @@ fn with_cluster(suite: &mut Suite, builder: Builder, parts: &[Part<'_>]) {
             None => anyhow::bail!("no cluster was booted"),
         });
     }
+}
+
+/// `TELEGRAPHOS_LOG_DIR` keeps the logs of all processes and consoles.
+fn settings() -> Settings {
+    Settings { log_dir: std::env::var_os("TELEGRAPHOS_LOG_DIR").map(Into::into), ..Settings::default() }
 }
 
 fn four_nodes(suite: &mut Suite, scale: Scale) {
