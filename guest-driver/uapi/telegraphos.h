@@ -305,7 +305,7 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 /* Contexts */
 /* Number of contexts. */
 #define TG_CONTEXT_COUNT 0x100
-/* Offset of QUIET[0] in the context page; slot k is 8 * k further. */
+/* Offset of quiet slot 0 in the context page; slot k is 8 * k further. */
 #define TG_CONTEXT_QUIET 0x0
 /* Quiet slots per context. */
 #define TG_CONTEXT_QUIET_COUNT 0x40

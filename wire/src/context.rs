@@ -17,7 +17,7 @@ c_consts! {
     pub ALL: u64, prefix "TG_CONTEXT_" {
         /// Number of contexts.
         COUNT = 256,
-        /// Offset of QUIET[0] in the context page; slot k is 8 * k further.
+        /// Offset of quiet slot 0 in the context page; slot k is 8 * k further.
         QUIET = 0,
         /// Quiet slots per context.
         QUIET_COUNT = 64,
