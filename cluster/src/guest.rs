@@ -363,8 +363,8 @@ impl Guest {
     /// Lets the guest reboot itself; waits for it.
     pub fn reboot(&self) -> Result<()> {
         let lives = self.lives();
-        // The guest goes away before it can say how the command ended.
-        drop(self.argv(&["reboot", "-f"]).as_root().spawn());
+        // The guest goes away before it can say how the command ended. Dropped earlier, the command would be killed.
+        let _rebooting = self.argv(&["reboot", "-f"]).as_root().spawn();
         self.wait_for_boot(lives)
     }
 
