@@ -243,7 +243,7 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 			 u32 opcode)
 {
 	struct tg_admin_slot *slot = &tg->admin.slot[n];
-	u32 seconds = 0;
+	unsigned long begun = jiffies;
 	long left;
 
 	for (;;) {
@@ -260,19 +260,19 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 		if (left < 0)
 			return -EINTR;
 
-		/* Events first: this completion came after those before it. */
+		/*
+		 * Should an interrupt have been lost. Events first: this
+		 * completion came after those before it.
+		 */
 		tg_events_consume(tg);
 		tg_admin_collect(tg, n);
 		if (READ_ONCE(slot->done))
 			return 0;
-		if (!tg_device_answers(tg)) {
-			dev_err(&tg->dev, "the board does not answer any more: remove and re-plug it\n");
-			tg_device_lost(tg);
-		} else if (!tg_admin_memory_works(tg)) {
-			tg_device_lost(tg);
-		} else if (class == TG_ADMIN_QUICK && ++seconds >= TG_ADMIN_PATIENCE) {
+		tg_device_check(tg, begun);
+		if (class == TG_ADMIN_QUICK && !tg_gone(tg) &&
+		    time_after(jiffies, begun + TG_ADMIN_PATIENCE)) {
 			dev_err(&tg->dev, "%s not completed in %u s: given up on the board; remove and re-plug it\n",
-				tg_opcode_names[opcode], seconds);
+				tg_opcode_names[opcode], TG_ADMIN_PATIENCE / HZ);
 			tg_device_lost(tg);
 		}
 	}

@@ -66,8 +66,15 @@
 /* A closing file waits this long in all for the board to let go. */
 #define TG_CLOSE_PATIENCE (5 * HZ)
 
-/* A board that leaves an immediate command undone for this many seconds is dead. */
-#define TG_ADMIN_PATIENCE 30
+/*
+ * After this long without a sign of life the board is asked directly. Not
+ * earlier: a server that is stopped for a moment loses its QEMU for good when
+ * it does not answer a load in time, while posted stores wait for it.
+ */
+#define TG_SILENCE (5 * HZ)
+
+/* A board that answers, but leaves a quick command undone this long, is dead. */
+#define TG_ADMIN_PATIENCE (30 * HZ)
 
 /**
  * enum tg_admin_class - what a command may have to wait for
@@ -177,6 +184,8 @@ struct tg_events {
  * @stopped: It has been taken down and cannot write memory any more. Under
  *	@op_lock.
  * @wait: Those who poll.
+ * @heard: When the board last completed a command or posted an event, in
+ *	jiffies.
  * @watch: Looks after the board while a file is open.
  * @lock: Protects the next five.
  * @contexts_used: Contexts in use.
@@ -211,6 +220,7 @@ struct tg_device {
 	bool gone;
 	bool stopped;
 	wait_queue_head_t wait;
+	unsigned long heard;
 	struct delayed_work watch;
 
 	struct mutex lock;
@@ -402,6 +412,7 @@ static inline bool tg_gone(const struct tg_device *tg)
 extern struct workqueue_struct *tg_workers;
 bool tg_device_answers(struct tg_device *tg);
 void tg_device_lost(struct tg_device *tg);
+void tg_device_check(struct tg_device *tg, unsigned long since);
 void tg_device_watch(struct tg_device *tg);
 
 /* admin.c */

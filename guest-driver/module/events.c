@@ -121,8 +121,10 @@ void tg_events_consume(struct tg_device *tg)
 			events->consumed++;
 			tg_event_handle(tg, word & 0xffff, word >> 16 & 0xffff, value);
 		}
-		if (events->consumed != before)
+		if (events->consumed != before) {
+			WRITE_ONCE(tg->heard, jiffies);
 			writel(events->consumed, tg->regs + TG_REG_EVENT_CONSUMER);
+		}
 		cond_resched();
 	} while (events->consumed != before && !tg_gone(tg));
 	mutex_unlock(&events->lock);

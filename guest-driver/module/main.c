@@ -87,24 +87,45 @@ void tg_device_lost(struct tg_device *tg)
 	}
 }
 
+/**
+ * tg_device_check() - gives up on a board that has been silent and is dead
+ * @tg: Board. The caller holds op_lock for reading.
+ * @since: When the caller began to wait for the board, in jiffies.
+ */
+void tg_device_check(struct tg_device *tg, unsigned long since)
+{
+	if (time_before(jiffies, since + TG_SILENCE) ||
+	    time_before(jiffies, READ_ONCE(tg->heard) + TG_SILENCE))
+		return;
+	if (!tg_device_answers(tg)) {
+		if (!tg_gone(tg))
+			dev_err(&tg->dev, "the board does not answer any more: remove and re-plug it\n");
+		tg_device_lost(tg);
+	} else if (!tg_admin_memory_works(tg)) {
+		tg_device_lost(tg);
+	} else {
+		WRITE_ONCE(tg->heard, jiffies);
+	}
+}
+
 /* A process that only stores, or polls, asks nobody whether the board still lives. */
 #define TG_WATCH_INTERVAL (2 * HZ)
 
 static void tg_watch(struct work_struct *work)
 {
 	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device, watch);
+	/* The last page is never granted: this does nothing. */
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_GRANT_CLEAR,
+		.index = tg->export_pages - 1,
+		.count = 1,
+	};
+	struct tg_admin_completion result;
 
 	down_read(&tg->op_lock);
-	if (!tg_gone(tg)) {
-		/* Should an interrupt have been lost. */
-		tg_events_consume(tg);
-		if (!tg_device_answers(tg)) {
-			dev_err(&tg->dev, "the board does not answer any more: remove and re-plug it\n");
-			tg_device_lost(tg);
-		} else if (!bitmap_empty(tg->contexts_used, tg->contexts)) {
-			tg_device_watch(tg);
-		}
-	}
+	if (!tg_gone(tg) && !tg_admin(tg, TG_ADMIN_QUICK, &command, &result) &&
+	    !bitmap_empty(tg->contexts_used, tg->contexts))
+		tg_device_watch(tg);
 	up_read(&tg->op_lock);
 }
 
@@ -367,6 +388,8 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	tg->slots_used = kvcalloc(tg->nodes, sizeof(*tg->slots_used), GFP_KERNEL);
 	if (!tg->contexts_used || !tg->pages_used || !tg->slots_used)
 		goto err_unmap;
+	/* See tg_watch(). */
+	__set_bit(tg->export_pages - 1, tg->pages_used);
 	err = tg_admin_init(tg);
 	if (err)
 		goto err_unmap;
