@@ -6,12 +6,12 @@ use std::time::Instant;
 
 use hib_core::{Action, Bar, Event, Hib, HibConfig};
 use log::{debug, error, warn};
+use telegraphos_fabric::limit::Limiter;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{UNIT, ids, regs};
 
 use crate::config_space::{self, Builder, ConfigSpace, Ids};
 use crate::interrupts::Interrupts;
-use crate::limit::Limiter;
 use crate::memory::{GuestMemory, Mapped};
 use crate::notices;
 use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};

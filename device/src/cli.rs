@@ -102,7 +102,7 @@ fn usage(e: &SettingsError) -> ExitCode {
 }
 
 fn stop_on_signals(handle: ShutdownHandle) -> Result<(), ServeError> {
-    ctrlc::set_handler(move || handle.shutdown()).map_err(|e| {
+    telegraphos_fabric::signals::on_stop(move || handle.shutdown()).map_err(|e| {
         error!("{e}");
         ServeError::System { what: "cannot handle SIGINT and SIGTERM", errno: rustix::io::Errno::INVAL }
     })

@@ -19,12 +19,12 @@ use hib_core::Event;
 use log::{error, info, warn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use telegraphos_fabric::listener::Listener;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
 use crate::board::{Board, Clock};
 use crate::fabric_link::FabricLink;
 use crate::shell::{Config, ServeError, ShutdownHandle};
-use crate::socket::Listener;
 use crate::vfio::message::{self, DmaMap, DmaUnmap, IrqSet};
 use crate::vfio::server::{CONFIG_REGION, IRQ_INDEXES, REGIONS, spread};
 use crate::vfio::{Answer, Backend, Refused, Token};
@@ -196,7 +196,7 @@ impl CrateServer {
     /// As [`CrateServer::bind`], but stopped by a handle that exists already.
     pub fn bind_with(config: Config, stop: ShutdownHandle) -> Result<CrateServer, ServeError> {
         let Config { socket, fabric, hib, .. } = config;
-        let listener = Listener::bind(&socket)?;
+        let listener = Listener::bind(&socket, "--socket")?;
         let link = FabricLink::new(&fabric, hib.node, hib.window, hib.credits);
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::system("cannot create an event descriptor"))?;

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use hib_core::Event;
 use log::{debug, info, warn};
+use telegraphos_fabric::limit::Limiter;
 use telegraphos_fabric::link::LinkClient;
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
-
-use crate::limit::Limiter;
 
 /// First and longest pause between attempts to connect, in microseconds.
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);

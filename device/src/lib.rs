@@ -10,7 +10,7 @@
 //!              ├─ config_space     PCI identity, BARs, MSI
 //!              ├─ memory           guest RAM: the only code that touches it
 //!              ├─ interrupts       event descriptors
-//!              └─ notices, limit   log lines, rate limited
+//!              └─ notices          log lines, rate limited
 //!   shell          the poll loop around all of it          crate_server   the same board behind the crate `vfio_user`
 //!   settings, cli  the command `telegraphos-hib`
 //! ```
@@ -24,12 +24,10 @@ pub mod config_space;
 mod crate_server;
 mod fabric_link;
 pub mod interrupts;
-mod limit;
 pub mod memory;
 mod notices;
 pub mod settings;
 pub mod shell;
-mod socket;
 pub mod vfio;
 
 pub use board::{Board, Clock};
@@ -38,4 +36,3 @@ pub use crate_server::CrateServer;
 pub use fabric_link::RefusedByFabric;
 pub use settings::{ServerKind, Settings, SettingsError};
 pub use shell::{Config, HibServer, ServeError, ShutdownHandle};
-pub use socket::{BindError, Listener};

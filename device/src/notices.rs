@@ -3,8 +3,7 @@
 
 use hib_core::{Bar, Notice};
 use log::{info, warn};
-
-use crate::limit::Limiter;
+use telegraphos_fabric::limit::Limiter;
 
 fn bar(bar: Bar) -> &'static str {
     match bar {

@@ -19,11 +19,11 @@ use hib_core::{Event, HibConfig};
 use log::{debug, info, warn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
+use telegraphos_fabric::listener::{ListenError, Listener};
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
 use crate::fabric_link::{FabricLink, RefusedByFabric};
-use crate::socket::{BindError, Listener};
 use crate::vfio::{Connection, Filled, Session};
 
 /// What a server needs to know.
@@ -44,7 +44,7 @@ pub struct Config {
 pub enum ServeError {
     /// No socket.
     #[error(transparent)]
-    Bind(#[from] BindError),
+    Bind(#[from] ListenError),
     /// The fabric will not have this board.
     #[error(transparent)]
     Fabric(#[from] RefusedByFabric),
@@ -150,7 +150,7 @@ impl HibServer {
     /// stand before there is one.
     pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
         let Config { socket, fabric, hib, spin } = config;
-        let listener = Listener::bind(&socket)?;
+        let listener = Listener::bind(&socket, "--socket")?;
         Ok(HibServer {
             listener,
             link: FabricLink::new(&fabric, hib.node, hib.window, hib.credits),

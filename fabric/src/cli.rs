@@ -72,7 +72,7 @@ fn serve(config: Config) -> Result<(), FabricError> {
     // Signals first: there is no moment in which one would leave the socket behind.
     let stop = ShutdownHandle::new()?;
     let handle = stop.clone();
-    ctrlc::set_handler(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
+    crate::signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     Fabric::bind_with(config, stop)?.run()
 }
 

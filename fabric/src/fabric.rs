@@ -20,9 +20,9 @@ use switch_core::{Action, ConfigError, Event, Notice, PortId, Statistics, Switch
 use telegraphos_wire::link::{DEFAULT_CREDITS, Frame, MAX_LEN};
 use telegraphos_wire::{Class, WindowLayout};
 
-use crate::limit::Limiter;
+use crate::limit::{Limiter, Suffix};
 use crate::link::{Input, Output};
-use crate::socket::{ListenError, Listener};
+use crate::listener::{ListenError, Listener};
 
 /// Frames of the largest size that one connection's output buffer holds: 64 KiB.
 const OUT_ROOM: usize = (64 << 10) / MAX_LEN;
@@ -136,8 +136,8 @@ pub struct Fabric {
     /// Connections to flush.
     touched: VecDeque<PortId>,
     actions: Vec<Action>,
-    joins: Limiter,
-    complaints: Limiter,
+    limiter: Limiter,
+    started: Instant,
 }
 
 /// What epoll watches on a connection that is not blocked.
@@ -161,7 +161,7 @@ impl Fabric {
         switch.base_incarnation = base_incarnation();
         let switch = Switch::new(switch)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
-        let listener = Listener::bind(&config.listen)?;
+        let listener = Listener::bind(&config.listen, "--listen")?;
         let add = system("watch a descriptor");
         epoll::add(&epoll, &*stop.0, epoll::EventData::new_u64(STOP), epoll::EventFlags::IN).map_err(&add)?;
         epoll::add(&epoll, listener.fd(), epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN).map_err(&add)?;
@@ -177,8 +177,8 @@ impl Fabric {
             limit: config.nodes as usize + SPARE_CONNECTIONS,
             touched: VecDeque::new(),
             actions: Vec::new(),
-            joins: Limiter::default(),
-            complaints: Limiter::default(),
+            limiter: Limiter::default(),
+            started: Instant::now(),
         })
     }
 
@@ -431,21 +431,24 @@ impl Fabric {
     // ---- logging ----
 
     fn notice(&mut self, notice: &Notice) {
-        let (limiter, level) = match notice {
-            Notice::Joined { .. } | Notice::Left { .. } | Notice::Reset { .. } => (&mut self.joins, Level::Info),
-            Notice::Refused { .. } | Notice::Exhausted { .. } | Notice::Violation { .. } => {
-                (&mut self.complaints, Level::Warn)
-            }
+        let (kind, level) = match notice {
+            Notice::Joined { .. } | Notice::Left { .. } | Notice::Reset { .. } => ("joins", Level::Info),
+            Notice::Refused { .. } | Notice::Exhausted { .. } | Notice::Violation { .. } => ("complaints", Level::Warn),
         };
-        if let Some(left_out) = limiter.admit(Instant::now()) {
-            log!(level, "{notice}{}", LeftOut(left_out));
+        if let Some(more) = self.admit(kind) {
+            log!(level, "{notice}{more}");
         }
     }
 
     fn complain(&mut self, what: std::fmt::Arguments<'_>) {
-        if let Some(left_out) = self.complaints.admit(Instant::now()) {
-            warn!("{what}{}", LeftOut(left_out));
+        if let Some(more) = self.admit("complaints") {
+            warn!("{what}{more}");
         }
+    }
+
+    fn admit(&mut self, kind: &'static str) -> Option<Suffix> {
+        let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.limiter.admit(kind, now)
     }
 
     fn log_statistics(&self) {
@@ -470,17 +473,6 @@ impl Fabric {
                     );
                 }
             }
-        }
-    }
-}
-
-struct LeftOut(u64);
-
-impl std::fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            0 => Ok(()),
-            n => write!(f, " ({n} more lines were not logged)"),
         }
     }
 }

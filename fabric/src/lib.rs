@@ -6,16 +6,19 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-#![forbid(unsafe_code)]
+//! [`listener`], [`limit`] and [`signals`] are what every server of Telegraphos has in common.
+//!
+//! `unsafe` exists in `signals` only.
+#![deny(unsafe_code)]
 
 mod cli;
 mod fabric;
-mod limit;
+pub mod limit;
 pub mod link;
+pub mod listener;
 mod settings;
-mod socket;
+pub mod signals;
 
 pub use cli::cli_main;
 pub use fabric::{Config, Fabric, FabricError, ShutdownHandle};
 pub use settings::{Settings, SettingsError};
-pub use socket::ListenError;

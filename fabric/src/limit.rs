@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Log lines that a peer can trigger: a few at once, then a trickle, and what is left out is counted.
-
-use std::time::{Duration, Instant};
+//! Log lines that a guest or a peer can trigger: a few at once, then a trickle, and what is left out is counted.
 
 /// Lines admitted at once.
-const BURST: u32 = 20;
-/// Time after which one more is admitted.
-const REFILL: Duration = Duration::from_secs(1);
+const BURST: u64 = 20;
+/// Microseconds after which one more is admitted.
+const REFILL: u64 = 1_000_000;
 
 /// A token bucket for one kind of line.
-#[derive(Debug, Default)]
-pub(crate) struct Limiter {
-    used: u32,
-    since: Option<Instant>,
+#[derive(Clone, Copy, Debug, Default)]
+struct Bucket {
+    /// Lines of the burst that have been used.
+    used: u64,
+    since: u64,
     suppressed: u64,
 }
 
-impl Limiter {
-    /// Whether a line may be written now, and if so how many were left out since the last.
-    pub(crate) fn admit(&mut self, now: Instant) -> Option<u64> {
-        let since = *self.since.get_or_insert(now);
-        let refilled = now.saturating_duration_since(since).as_secs() / REFILL.as_secs();
+impl Bucket {
+    fn admit(&mut self, now: u64) -> Option<u64> {
+        let refilled = now.saturating_sub(self.since) / REFILL;
         if refilled > 0 {
-            self.used = self.used.saturating_sub(u32::try_from(refilled).unwrap_or(u32::MAX));
-            self.since = Some(now);
+            self.used = self.used.saturating_sub(refilled);
+            self.since += refilled * REFILL;
+        }
+        if self.used == 0 {
+            self.since = now;
         }
         if self.used >= BURST {
             self.suppressed += 1;
@@ -34,21 +34,70 @@ impl Limiter {
     }
 }
 
+/// Buckets by kind; the kinds are ours, so there are few.
+#[derive(Debug, Default)]
+pub struct Limiter {
+    buckets: Vec<(&'static str, Bucket)>,
+}
+
+impl Limiter {
+    /// Whether a line of `kind` may be written at `now` (microseconds), and if so what to append to it: nothing, or how many
+    /// lines of its kind were left out since the last.
+    pub fn admit(&mut self, kind: &'static str, now: u64) -> Option<Suffix> {
+        let at = match self.buckets.iter().position(|(k, _)| *k == kind) {
+            Some(at) => at,
+            None => {
+                self.buckets.push((kind, Bucket::default()));
+                self.buckets.len() - 1
+            }
+        };
+        self.buckets[at].1.admit(now).map(Suffix)
+    }
+}
+
+/// What to append to an admitted line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suffix(u64);
+
+impl std::fmt::Display for Suffix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, " ({n} more of this kind were not logged)"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_flood_becomes_a_trickle_that_counts() {
-        let (mut limiter, start) = (Limiter::default(), Instant::now());
-        let (mut admitted, mut accounted) = (0, 0);
-        for ms in 0..10_500 {
-            if let Some(left_out) = limiter.admit(start + Duration::from_millis(ms)) {
+        let mut limiter = Limiter::default();
+        let mut admitted = 0;
+        let mut accounted = 0;
+        for now in (0..60_000_000).step_by(1000) {
+            if let Some(Suffix(n)) = limiter.admit("flood", now) {
                 admitted += 1;
-                accounted += 1 + left_out;
+                accounted += 1 + n;
             }
         }
-        assert_eq!(admitted, u64::from(BURST) + 10);
-        assert_eq!(accounted, 10_001);
+        assert_eq!(admitted, BURST + 59);
+        assert!(accounted > 59_000, "{accounted} of 60000 are written or counted");
+        assert_eq!(limiter.admit("other", 60_000_000), Some(Suffix(0)));
+    }
+
+    #[test]
+    fn a_pause_restores_the_burst() {
+        let mut limiter = Limiter::default();
+        for _ in 0..2 * BURST {
+            limiter.admit("k", 5);
+        }
+        assert_eq!(limiter.admit("k", 5), None);
+        let later = 5 + BURST * REFILL;
+        assert_eq!(limiter.admit("k", later), Some(Suffix(BURST + 1)));
+        assert!((1..BURST).all(|_| limiter.admit("k", later) == Some(Suffix(0))));
+        assert_eq!(limiter.admit("k", later), None);
     }
 }

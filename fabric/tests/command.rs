@@ -20,17 +20,19 @@ fn run(args: &[&str]) -> (Option<i32>, String) {
     (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
 }
 
-/// Starts it at `path`, sends `signal` once it listens, and returns its exit code and the rest of its log.
-fn signalled(path: &Path, signal: Signal) -> (Option<i32>, String) {
-    let mut child = command().arg("--listen").arg(path).stderr(Stdio::piped()).spawn().unwrap();
+/// Starts it at `path`, sends these signals once it listens, and returns its exit code and the rest of its log.
+fn signalled(mut command: Command, path: &Path, signals: &[Signal]) -> (Option<i32>, String) {
+    let mut child = command.arg("--listen").arg(path).stderr(Stdio::piped()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("listening at") {
         line.clear();
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "it ended before it listened");
     }
-    drop(LinkClient::connect(path).unwrap());
-    kill_process(Pid::from_child(&child), signal).unwrap();
+    for signal in signals {
+        drop(LinkClient::connect(path).unwrap());
+        kill_process(Pid::from_child(&child), *signal).unwrap();
+    }
     let mut rest = String::new();
     log.read_to_string(&mut rest).unwrap();
     (child.wait().unwrap().code(), rest)
@@ -40,15 +42,24 @@ fn signalled(path: &Path, signal: Signal) -> (Option<i32>, String) {
 fn signals_end_it_cleanly_and_a_killed_one_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fabric");
-    for signal in [Signal::TERM, Signal::INT] {
-        let (code, log) = signalled(&path, signal);
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let (code, log) = signalled(command(), &path, &[signal]);
         assert_eq!(code, Some(0), "{log}");
         assert!(!path.exists());
     }
-    assert_eq!(signalled(&path, Signal::KILL).0, None);
+    assert_eq!(signalled(command(), &path, &[Signal::KILL]).0, None);
     assert!(path.exists(), "a killed process leaves its socket");
-    assert_eq!(signalled(&path, Signal::TERM).0, Some(0));
+    assert_eq!(signalled(command(), &path, &[Signal::TERM]).0, Some(0));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
+}
+
+#[test]
+fn in_the_background_of_a_script_and_under_nohup_it_can_still_be_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' INT HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_telegraphos-fabric")]);
+    let (code, log) = signalled(shell, &dir.path().join("fabric"), &[Signal::HUP, Signal::HUP, Signal::INT]);
+    assert_eq!(code, Some(0), "{log}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use std::os::unix::net::UnixStream;
 
 use common::{Node, ack, serve, traffic, wait};
 use telegraphos_fabric::link::{LinkClient, OUT_LIMIT};
-use telegraphos_fabric::{Config, Fabric, FabricError, ListenError};
+use telegraphos_fabric::listener::ListenError;
+use telegraphos_fabric::{Config, Fabric, FabricError};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet, WindowLayout};
 
@@ -223,7 +224,7 @@ fn shutting_down_ends_links_and_removes_the_socket() {
     let mut served = serve(|_| {});
     let mut zero = Node::join(&served, 0);
     assert!(served.path.exists());
-    assert!(matches!(Fabric::bind(Config::new(&served.path)), Err(FabricError::Listen(ListenError::Live(_)))));
+    assert!(matches!(Fabric::bind(Config::new(&served.path)), Err(FabricError::Listen(ListenError::Live { .. }))));
     served.stop();
     assert!(!served.path.exists());
     while zero.next().is_some() {}

@@ -21,17 +21,6 @@ use telegraphos_tests::{Scale, Suite};
 /// First argument that makes this executable the command `telegraphos`: the code its own program runs.
 const AS_COMMAND: &str = "__telegraphos";
 
-/// Accidents after which a program is not told as promised, or the board does not come back: to be mended, each seen to
-/// fail on a loaded machine.
-const KNOWN_OPEN: &[&str] = &[
-    "reset_while_peers_store",
-    "unplug_and_plug_while_in_use",
-    "hib_killed",
-    "fabric_killed",
-    "no_kernel_has_crashed",
-    "kernel_6_1_unplug_and_plug_while_in_use",
-];
-
 fn main() -> ExitCode {
     if let Some(code) = telegraphos_cluster::reexecuted() {
         return code;
@@ -45,7 +34,7 @@ fn main() -> ExitCode {
         eprintln!("{e}");
         return ExitCode::FAILURE;
     }
-    let mut suite = Suite::new(std::env::args().skip(1)).known_open(KNOWN_OPEN);
+    let mut suite = Suite::new(std::env::args().skip(1));
     driver(&mut suite);
     input(&mut suite);
     leftovers(&mut suite);

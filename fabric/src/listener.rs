@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The listening socket and its file: mode 0600 from its first moment, a stale one replaced, a live one refused, removed
-//! at the end.
+//! The listening socket of a server and its file: mode 0600 from its first moment, a stale one replaced, a live one
+//! refused, removed at the end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,17 +12,31 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// Why there is no socket.
+/// Why there is no socket. `option` is the command line's option that named it.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// Another process listens there.
-    #[error("another fabric is listening at {}: stop it, or choose another --listen", .0.display())]
-    Live(PathBuf),
+    #[error("another process is listening at {}: stop it, or choose another {option}", path.display())]
+    Live {
+        /// The socket's path.
+        path: PathBuf,
+        /// What named it.
+        option: &'static str,
+    },
     /// Something else is in the way.
-    #[error("{} exists and is not a socket: remove it, or choose another --listen", .0.display())]
-    NotASocket(PathBuf),
+    #[error("{} exists and is not a socket: remove it, or choose another {option}", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+        /// What named it.
+        option: &'static str,
+    },
     /// The directory is missing or not to be written.
-    #[error("cannot listen at {}: its directory {} {why}: {hint}, or choose another --listen", path.display(), directory.display())]
+    #[error(
+        "cannot listen at {}: its directory {} {why}: {hint}, or choose another {option}",
+        path.display(),
+        directory.display()
+    )]
     Directory {
         /// The socket's path.
         path: PathBuf,
@@ -32,12 +46,16 @@ pub enum ListenError {
         why: &'static str,
         /// What to do.
         hint: &'static str,
+        /// What named it.
+        option: &'static str,
     },
     /// The system refuses.
-    #[error("cannot listen at {}: {errno}; choose another --listen{}", path.display(), hint(*errno))]
+    #[error("cannot listen at {}: {errno}; choose another {option}{}", path.display(), hint(*errno))]
     Io {
         /// The path.
         path: PathBuf,
+        /// What named it.
+        option: &'static str,
         /// The reason.
         errno: Errno,
     },
@@ -52,7 +70,7 @@ fn hint(errno: Errno) -> &'static str {
 
 /// A listening Unix stream socket, non-blocking, whose file goes with it.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     fd: OwnedFd,
     path: PathBuf,
     /// Device and inode of our file: what others have put there since is theirs.
@@ -70,7 +88,7 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-/// Excludes other fabrics that start or end in the same directory, until dropped. A file system without locks does
+/// Excludes other servers that start or end in the same directory, until dropped. A file system without locks does
 /// without.
 fn lock(directory: &Path) -> Result<OwnedFd, Errno> {
     let fd = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -84,7 +102,8 @@ fn identity(path: &Path) -> Result<(u64, u64), Errno> {
 }
 
 impl Listener {
-    pub(crate) fn bind(path: &Path) -> Result<Listener, ListenError> {
+    /// Listens at `path`, which the command line's `option` names.
+    pub fn bind(path: &Path, option: &'static str) -> Result<Listener, ListenError> {
         let directory = directory_of(path);
         let failed = |errno| {
             let of_directory = |why, hint| ListenError::Directory {
@@ -92,13 +111,14 @@ impl Listener {
                 directory: directory.to_owned(),
                 why,
                 hint,
+                option,
             };
             match errno {
                 Errno::NOENT => of_directory("does not exist", "create it"),
                 Errno::NOTDIR => of_directory("is not a directory", "name one"),
                 Errno::ACCESS | Errno::PERM => of_directory("is not writable for this user", "change its mode"),
                 Errno::ROFS => of_directory("is on a read-only file system", "remount it"),
-                errno => ListenError::Io { path: path.to_owned(), errno },
+                errno => ListenError::Io { path: path.to_owned(), option, errno },
             }
         };
         let address = SocketAddrUnix::new(path).map_err(failed)?;
@@ -114,7 +134,7 @@ impl Listener {
         match net::bind(&fd, &address) {
             Ok(()) => {}
             Err(Errno::ADDRINUSE) => {
-                remove_stale(path, &address)?;
+                remove_stale(path, &address, option)?;
                 net::bind(&fd, &address).map_err(failed)?;
             }
             Err(e) => return Err(failed(e)),
@@ -125,16 +145,18 @@ impl Listener {
         Ok(listener)
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+    /// The descriptor to poll.
+    pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The next connection, if one waits.
-    pub(crate) fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+    pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
         loop {
             match net::accept_with(&self.fd, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(fd) => return Ok(Some(fd)),
@@ -157,11 +179,11 @@ impl Drop for Listener {
 }
 
 /// Removes a socket that nobody listens on.
-fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError> {
-    let failed = |errno| ListenError::Io { path: path.to_owned(), errno };
+fn remove_stale(path: &Path, address: &SocketAddrUnix, option: &'static str) -> Result<(), ListenError> {
+    let failed = |errno| ListenError::Io { path: path.to_owned(), option, errno };
     let stat = rustix::fs::lstat(path).map_err(failed)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-        return Err(ListenError::NotASocket(path.to_owned()));
+        return Err(ListenError::NotASocket { path: path.to_owned(), option });
     }
     match net::connect(&stream().map_err(failed)?, address) {
         Err(Errno::CONNREFUSED) => {
@@ -169,7 +191,7 @@ fn remove_stale(path: &Path, address: &SocketAddrUnix) -> Result<(), ListenError
             rustix::fs::unlink(path).map_err(failed)
         }
         // Its backlog may be full: it lives all the same.
-        Ok(()) | Err(Errno::AGAIN) => Err(ListenError::Live(path.to_owned())),
+        Ok(()) | Err(Errno::AGAIN) => Err(ListenError::Live { path: path.to_owned(), option }),
         Err(e) => Err(failed(e)),
     }
 }
@@ -183,7 +205,7 @@ mod tests {
     fn the_file_is_private_and_goes_with_the_listener() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        let listener = Listener::bind(&path).unwrap();
+        let listener = Listener::bind(&path, "--listen").unwrap();
         let meta = std::fs::metadata(&path).unwrap();
         assert!(meta.file_type().is_socket());
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
@@ -198,26 +220,26 @@ mod tests {
         // Bound and closed, as a killed process leaves it.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let stale = std::fs::metadata(&path).unwrap().ino();
-        let first = Listener::bind(&path).unwrap();
-        assert!(matches!(Listener::bind(&path), Err(ListenError::Live(_))));
+        let first = Listener::bind(&path, "--listen").unwrap();
+        assert!(matches!(Listener::bind(&path, "--listen"), Err(ListenError::Live { .. })));
         assert!(path.exists(), "refusing does not remove: {stale}");
         // What somebody else has put there since is not ours to remove.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "other").unwrap();
         drop(first);
         assert_eq!(std::fs::read(&path).unwrap(), b"other");
-        assert!(matches!(Listener::bind(&path), Err(ListenError::NotASocket(_))));
+        assert!(matches!(Listener::bind(&path, "--listen"), Err(ListenError::NotASocket { .. })));
     }
 
     #[test]
     fn a_bad_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let missing = Listener::bind(&dir.path().join("no/s")).unwrap_err().to_string();
+        let missing = Listener::bind(&dir.path().join("no/s"), "--listen").unwrap_err().to_string();
         assert!(missing.contains("/no does not exist: create it"), "{missing}");
         std::fs::write(dir.path().join("file"), "").unwrap();
-        let file = Listener::bind(&dir.path().join("file/s")).unwrap_err().to_string();
+        let file = Listener::bind(&dir.path().join("file/s"), "--listen").unwrap_err().to_string();
         assert!(file.contains("/file is not a directory"), "{file}");
-        let long = Listener::bind(&dir.path().join("x".repeat(120))).unwrap_err().to_string();
+        let long = Listener::bind(&dir.path().join("x".repeat(120)), "--listen").unwrap_err().to_string();
         assert!(long.contains("at most 107 bytes"), "{long}");
     }
 
@@ -225,13 +247,13 @@ mod tests {
     fn an_unwritable_directory_is_named() {
         // Modes do not bind root; nobody may write here.
         if rustix::process::geteuid().is_root() {
-            let error = Listener::bind(Path::new("/proc/telegraphos")).unwrap_err();
+            let error = Listener::bind(Path::new("/proc/telegraphos"), "--listen").unwrap_err();
             assert!(error.to_string().contains("/proc"), "{error}");
             return;
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
-        let error = Listener::bind(&dir.path().join("s")).unwrap_err().to_string();
+        let error = Listener::bind(&dir.path().join("s"), "--listen").unwrap_err().to_string();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
         assert!(error.contains("is not writable for this user"), "{error}");
     }
