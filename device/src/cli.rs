@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use log::error;
+use log::{error, warn};
 
 use crate::crate_server::CrateServer;
+use crate::guard::Guard;
 use crate::settings::{ServerKind, Settings, SettingsError};
 use crate::shell::{Config, HibServer, ServeError, ShutdownHandle};
 
@@ -73,11 +74,23 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(kind: ServerKind, config: Config, node: u16, options: &str) -> Result<(), ServeError> {
+    // Before any thread is started.
+    let guard = match kind {
+        ServerKind::Own => match Guard::start() {
+            Ok(guard) => Some(guard),
+            Err(e) => {
+                warn!("if this process is killed, QEMU may abort: cannot start a guard: {e}");
+                None
+            }
+        },
+        ServerKind::Crate => None,
+    };
     let stop = ShutdownHandle::new()?;
     stop_on_signals(stop.clone())?;
     match kind {
         ServerKind::Own => {
             let mut server = HibServer::bind_with(config, stop)?;
+            server.guarded_by(guard);
             announce(node, options);
             server.run()
         }

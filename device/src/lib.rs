@@ -12,10 +12,11 @@
 //!              ├─ interrupts       event descriptors
 //!              └─ notices          log lines, rate limited
 //!   shell          the poll loop around all of it          crate_server   the same board behind the crate `vfio_user`
+//!   guard          hangs up on QEMU when the shell is killed
 //!   settings, cli  the command `telegraphos-hib`
 //! ```
 //!
-//! `unsafe` exists in `memory` only.
+//! `unsafe` exists in `memory` and `guard` only.
 #![deny(unsafe_code)]
 
 mod board;
@@ -23,6 +24,7 @@ pub mod cli;
 pub mod config_space;
 mod crate_server;
 mod fabric_link;
+mod guard;
 pub mod interrupts;
 pub mod memory;
 mod notices;
@@ -34,5 +36,6 @@ pub use board::{Board, Clock};
 pub use cli::{cli_main, qemu_options};
 pub use crate_server::CrateServer;
 pub use fabric_link::RefusedByFabric;
+pub use guard::Guard;
 pub use settings::{ServerKind, Settings, SettingsError};
 pub use shell::{Config, HibServer, ServeError, ShutdownHandle};

@@ -24,7 +24,8 @@ use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};
 use crate::fabric_link::{FabricLink, RefusedByFabric};
-use crate::vfio::{Connection, Filled, Session};
+use crate::guard::Guard;
+use crate::vfio::{Connection, Filled, Session, hang_up};
 
 /// What a server needs to know.
 #[derive(Clone, Debug)]
@@ -102,6 +103,7 @@ pub struct HibServer {
     board: Board,
     session: Session,
     client: Option<Client>,
+    guard: Option<Guard>,
     shutdown: ShutdownHandle,
     clock: Clock,
     spin: u64,
@@ -157,6 +159,7 @@ impl HibServer {
             board: Board::new(hib),
             session: Session::new(),
             client: None,
+            guard: None,
             shutdown,
             clock: Clock::start(),
             spin,
@@ -165,6 +168,11 @@ impl HibServer {
             messages: 0,
             frames: Vec::new(),
         })
+    }
+
+    /// Has each client watched over by this guard from now on.
+    pub fn guarded_by(&mut self, guard: Option<Guard>) {
+        self.guard = guard;
     }
 
     /// Something to stop the server with.
@@ -313,10 +321,16 @@ impl HibServer {
             // One that has not introduced itself gives way: it may be nobody.
             Ok(Some(fd)) if !self.session.negotiated() => {
                 self.session.end();
+                if let Some(Err(e)) = self.guard.as_ref().map(|guard| guard.watch(fd.as_fd())) {
+                    if let Some(more) = self.board.limiter.admit("guard", self.board.now()) {
+                        warn!("if this process is killed, QEMU may abort: the guard does not answer: {e}{more}");
+                    }
+                }
                 self.client = Some(Client { connection: Connection::new(fd), unread: false });
                 debug!("a client has connected");
             }
-            Ok(Some(_closed)) => {
+            Ok(Some(second)) => {
+                hang_up(second.as_fd());
                 if let Some(more) = self.board.limiter.admit("second client", self.board.now()) {
                     warn!(
                         "a second connection to {} was closed: a board serves one QEMU at a time; give each VM a HIB of its \

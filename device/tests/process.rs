@@ -14,7 +14,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Guest, assert_healthy, wait_for};
+use support::{Guest, RawClient, assert_healthy, wait_for};
+use telegraphos_device::vfio::message::command;
 use telegraphos_wire::regs::{self, Register};
 
 fn hib(dir: &Path) -> Command {
@@ -109,6 +110,43 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
     let second = Running::start(standard(dir.path()), &socket);
     assert_healthy(&socket);
     assert_eq!(second.signal(Signal::TERM).status.code(), Some(0));
+}
+
+/// QEMU aborts if its socket is reset, which is what the kernel does to one that is closed with unread messages in it.
+#[test]
+fn however_it_ends_its_client_is_not_reset() {
+    for signal in [Signal::KILL, Signal::TERM] {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("hib.sock");
+        let running = Running::start(standard(dir.path()), &socket);
+        let mut client = RawClient::new(&socket);
+        let guard = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.pid().as_raw_nonzero()));
+        let guard: u32 = guard.unwrap().trim().parse().expect("one child, the guard");
+        // Messages that it has no chance to read.
+        kill_process(running.pid(), Signal::STOP).unwrap();
+        for _ in 0..100 {
+            client.post(command::REGION_READ, &[0; 16]);
+        }
+        kill_process(running.pid(), signal).unwrap();
+        kill_process(running.pid(), Signal::CONT).unwrap();
+        while client.reply().is_some() {}
+        drop(running);
+        wait_for("the guard's end", || (!Path::new(&format!("/proc/{guard}/fd/0")).exists()).then_some(()));
+    }
+}
+
+#[test]
+fn a_second_client_is_not_reset() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hib.sock");
+    let running = Running::start(standard(dir.path()), &socket);
+    let first = RawClient::new(&socket);
+    kill_process(running.pid(), Signal::STOP).unwrap();
+    let mut second = RawClient::connect(&socket);
+    second.post(command::VERSION, &[0; 16]);
+    kill_process(running.pid(), Signal::CONT).unwrap();
+    assert!(second.reply().is_none());
+    drop(first);
 }
 
 #[test]

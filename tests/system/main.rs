@@ -13,6 +13,7 @@ mod leftovers;
 mod pressure;
 mod whole;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use telegraphos_cluster::{Builder, Cluster, Settings, User};
 use telegraphos_images::{KernelSeries, Progress, Store};
@@ -58,9 +59,9 @@ fn main() -> ExitCode {
 type Part<'a> = (&'a str, &'a dyn Fn(&Cluster) -> anyhow::Result<()>);
 
 /// Boots a cluster for these parts if one of them is wanted; a cluster that does not boot fails them all.
-fn with_cluster(suite: &mut Suite, builder: Builder, parts: &[Part<'_>]) {
+fn with_cluster(suite: &mut Suite, name: &str, builder: Builder, parts: &[Part<'_>]) {
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-    let booted = suite.wants(&names).then(|| builder.settings(settings()).boot().map_err(|e| e.to_string()));
+    let booted = suite.wants(&names).then(|| builder.settings(settings(name)).boot().map_err(|e| e.to_string()));
     for (name, body) in parts {
         suite.part(name, || match &booted {
             Some(Ok(cluster)) => body(cluster),
@@ -70,14 +71,16 @@ fn with_cluster(suite: &mut Suite, builder: Builder, parts: &[Part<'_>]) {
     }
 }
 
-/// `TELEGRAPHOS_LOG_DIR` keeps the logs of all processes and consoles.
-fn settings() -> Settings {
-    Settings { log_dir: std::env::var_os("TELEGRAPHOS_LOG_DIR").map(Into::into), ..Settings::default() }
+/// `TELEGRAPHOS_LOG_DIR` keeps the logs of all processes and consoles, in one directory for each cluster.
+fn settings(cluster: &str) -> Settings {
+    let log_dir = std::env::var_os("TELEGRAPHOS_LOG_DIR").map(|directory| Path::new(&directory).join(cluster));
+    Settings { log_dir, ..Settings::default() }
 }
 
 fn four_nodes(suite: &mut Suite, scale: Scale) {
     with_cluster(
         suite,
+        "four-nodes",
         Cluster::builder().nodes(4),
         &[
             ("selftest_on_four_nodes", &|c| whole::selftest(c, User::Root)),
@@ -101,6 +104,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
 fn oldest_kernel(suite: &mut Suite) {
     with_cluster(
         suite,
+        "kernel-6.1",
         Cluster::builder().nodes(2).kernel(KernelSeries::V6_1),
         &[
             ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),

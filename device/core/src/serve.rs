@@ -240,10 +240,8 @@ impl Hib {
     fn serve(&mut self, source: NodeId, out: &mut Vec<Action>) {
         loop {
             let queue = &mut self.server.inbound[usize::from(source)];
-            if self.config.has(Bug::ServeOutOfOrder)
-                && let Some(newest) = queue.iter().rposition(|r| r.page.is_none())
-                && queue.front().is_some_and(|r| r.page.is_none())
-            {
+            if self.config.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
+                let newest = queue.iter().rposition(|r| r.page.is_none()).unwrap_or(0);
                 queue.swap(0, newest);
             }
             let Some(request) = queue.front() else { return };

@@ -15,6 +15,6 @@ pub mod connection;
 pub mod message;
 pub mod server;
 
-pub use connection::{Connection, Filled};
+pub use connection::{Connection, Filled, hang_up};
 pub use message::{Desync, Refused};
 pub use server::{Answer, Backend, Session, Token};

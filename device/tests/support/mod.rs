@@ -163,9 +163,8 @@ impl RawClient {
         let mut bytes = [0; HEADER_LEN];
         match self.stream.read_exact(&mut bytes) {
             Ok(()) => {}
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::UnexpectedEof | std::io::ErrorKind::ConnectionReset) => {
-                return None;
-            }
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => return None,
+            // A reset above all: QEMU would abort.
             Err(e) => panic!("no reply: {e}"),
         }
         let header: Header = bytemuck::pod_read_unaligned(&bytes);
