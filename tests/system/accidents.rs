@@ -120,8 +120,9 @@ pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
 /// Three nodes store without pause into the fourth, before, while and after it reboots. Whatever is still on its way then
 /// must not reach the memory of the new life, in which those pages belong to somebody else.
 pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<()> {
-    /// Prints checksum and size of all programs and modules of the guest, which lie in its memory.
-    const PROGRAMS: &str = "find / -xdev -type f -perm -100 -o -type f -name '*.ko' | sort | xargs cat | cksum";
+    /// Prints size and checksum of all programs and modules of the guest, which lie in its memory.
+    const PROGRAMS: &str = "all=$(find / -xdev -type f -perm -100 -o -type f -name '*.ko' | sort); cat $all | wc -c; \
+                            cat $all | sha256sum";
     /// Fills nearly all free memory with zeros.
     const FILL: &str = "mount -t tmpfs -o size=100% none /mnt 2>/dev/null || { mkdir -p /mnt && mount -t tmpfs -o size=100% none \
                         /mnt; }; free=$(awk '/MemAvailable/ {print int($2 / 1024) - 40}' /proc/meminfo); dd if=/dev/zero \
@@ -131,7 +132,7 @@ pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<
 
     let target = cluster.node(1);
     let programs = target.sh(PROGRAMS).as_root().check()?;
-    let size = programs.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+    let size = programs.split_whitespace().next().and_then(|n| n.parse::<u64>().ok());
     ensure!(size.is_some_and(|n| n > 1 << 20), "the checksum of the guest's programs is {programs:?}");
     // Each of them comes back as soon as there is something to store into.
     let script = "while :; do tg-flood 1 target --seconds 600 --patience 600; done 2>/dev/null";
