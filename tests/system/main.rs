@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     }
     let mut suite = Suite::new(std::env::args().skip(1));
     driver(&mut suite);
+    suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     input(&mut suite);
     leftovers(&mut suite);
     four_nodes(&mut suite, Scale::from_env());
@@ -132,6 +133,20 @@ fn input(suite: &mut Suite) {
 fn leftovers(suite: &mut Suite) {
     suite.part("leftovers_of_an_interrupted_command", leftovers::interrupt_at_any_time_leaves_nothing);
     suite.part("leftovers_of_a_killed_command", leftovers::even_a_killed_harness_takes_its_children_along);
+}
+
+/// Nobody else's board has our vendor id.
+fn pci_vendor_is_unassigned() -> anyhow::Result<()> {
+    let path = Store::open(None, Progress::Plain)?.pci_ids()?;
+    let list = std::fs::read(&path)?;
+    let list = String::from_utf8_lossy(&list);
+    // A vendor's line begins with its id, that of a device with a tab.
+    let vendors: Vec<&str> = list.lines().filter(|line| line.get(4..6) == Some("  ")).collect();
+    anyhow::ensure!(vendors.iter().any(|line| line.starts_with("8086")), "{} is no list of PCI ids", path.display());
+    let ours = format!("{:04x} ", telegraphos_wire::ids::VENDOR_ID);
+    let taken = vendors.iter().find(|line| line.starts_with(&ours));
+    anyhow::ensure!(taken.is_none(), "{}: {taken:?} is assigned: choose another id", path.display());
+    Ok(())
 }
 
 /// Sparse, checkpatch and kernel-doc have nothing to say about the driver.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `telegraphos`.
 
+mod bench;
 mod console;
 mod demo;
 mod run;
@@ -68,6 +69,18 @@ enum Command {
                             root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0."
     )]
     Run(RunArgs),
+    /// Measures what stores, loads and an idle board cost, as ratios to a device inside QEMU
+    #[command(
+        after_help = "Example:\n  telegraphos bench --rounds 100\n\nNode 0 measures, with accesses to node 1; every \
+                            operation in turn, in each round. Compare ratios: times are those of this machine now."
+    )]
+    Bench {
+        /// Rounds; in each, everything is measured in turn
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+        rounds: u32,
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// Prepares QEMU and the guest image, and prints what they are made of
     #[command(after_help = "Examples:\n  telegraphos images --kernel newest\n  telegraphos images --refresh")]
     Images {
@@ -136,6 +149,7 @@ fn execute(cli: Cli) -> Result<u8> {
             let limit = args.limit.map(Duration::from_secs);
             run::run(context(args.settings)?, args.user, limit, &args.argv)
         }
+        Command::Bench { rounds, settings } => bench::bench(context(settings)?, rounds),
         Command::Images { refresh, settings } => {
             let context = context(settings)?;
             if refresh {
