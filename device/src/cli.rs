@@ -7,10 +7,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use log::{error, warn};
+use telegraphos_fabric::settings::SettingsError;
 
 use crate::crate_server::CrateServer;
 use crate::guard::Guard;
-use crate::settings::{ServerKind, Settings, SettingsError};
+use crate::settings::{ServerKind, Settings};
 use crate::shell::{Config, HibServer, ServeError, ShutdownHandle};
 
 /// Exit code of a wrong command line or configuration file (also clap's).

@@ -37,5 +37,5 @@ pub use cli::{cli_main, qemu_options};
 pub use crate_server::CrateServer;
 pub use fabric_link::RefusedByFabric;
 pub use guard::Guard;
-pub use settings::{ServerKind, Settings, SettingsError};
+pub use settings::{ServerKind, Settings};
 pub use shell::{Config, HibServer, ServeError, ShutdownHandle};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hib_core::HibConfig;
 use serde::Deserialize;
+use telegraphos_fabric::settings::SettingsError;
 use telegraphos_wire::WindowLayout;
 
 use crate::shell;
@@ -83,43 +84,6 @@ pub struct Settings {
     pub log: Option<String>,
 }
 
-/// Why settings are refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {why}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The file is not what was expected; names key and line.
-    #[error("{}: {why}", file.display())]
-    Parse {
-        /// The file.
-        file: PathBuf,
-        /// Key, line and what was expected.
-        why: String,
-    },
-    /// Something needed is missing.
-    #[error("--{0} is missing: give it on the command line, or as `{0}` in the configuration file")]
-    Missing(&'static str),
-    /// A value out of range.
-    #[error("--{name} is {value}: expected {expected}")]
-    Range {
-        /// The setting.
-        name: &'static str,
-        /// Its value.
-        value: u64,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// A window that cannot be.
-    #[error("{0} (--node-bits, --offset-bits)")]
-    Window(String),
-}
-
 macro_rules! overlay {
     ($over:expr, $under:expr; $($field:ident),* $(,)?) => {
         Settings { $( $field: $over.$field.or($under.$field), )* }
@@ -129,9 +93,7 @@ macro_rules! overlay {
 impl Settings {
     /// Reads a TOML file. An unknown key is an error that names it.
     pub fn from_file(file: &Path) -> Result<Settings, SettingsError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;
-        toml::from_str(&text).map_err(|e| SettingsError::Parse { file: file.to_owned(), why: e.to_string() })
+        telegraphos_fabric::settings::read(file)
     }
 
     /// These settings, and those of `under` where these say nothing.
@@ -149,8 +111,8 @@ impl Settings {
         let node_bits = self.node_bits.unwrap_or(default.node_bits);
         let offset_bits = self.offset_bits.unwrap_or(default.offset_bits);
         let window = WindowLayout::new(node_bits, offset_bits).map_err(|e| SettingsError::Window(e.to_string()))?;
-        let range = |name, value: u64, ok: bool, expected| {
-            if ok { Ok(()) } else { Err(SettingsError::Range { name, value, expected }) }
+        let range = |name, value: u64, ok: bool, expected: &str| {
+            if ok { Ok(()) } else { Err(SettingsError::Range { name, value, expected: expected.to_owned() }) }
         };
         range(
             "node",

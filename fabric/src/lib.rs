@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`listener`], [`limit`] and [`signals`] are what every server of Telegraphos has in common.
+//! [`listener`], [`limit`], [`signals`] and the reading of [`settings`] are what every server of Telegraphos has in common.
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
@@ -16,7 +16,7 @@ mod fabric;
 pub mod limit;
 pub mod link;
 pub mod listener;
-mod settings;
+pub mod settings;
 pub mod signals;
 
 pub use cli::cli_main;

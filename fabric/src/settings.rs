@@ -72,13 +72,18 @@ pub enum SettingsError {
     Window(String),
 }
 
+/// Reads the settings of a server from its TOML file.
+pub fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, SettingsError> {
+    let text =
+        std::fs::read_to_string(file).map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;
+    toml::from_str(&text)
+        .map_err(|e| SettingsError::Parse { file: file.to_owned(), why: e.to_string().trim_end().to_owned() })
+}
+
 impl Settings {
     /// Reads a TOML file; an unknown key is refused by name.
     pub fn read(file: &Path) -> Result<Settings, SettingsError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;
-        toml::from_str(&text)
-            .map_err(|e| SettingsError::Parse { file: file.to_owned(), why: e.to_string().trim_end().to_owned() })
+        read(file)
     }
 
     /// These settings, completed by `other`'s.
