@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From events to counts.
+
+use crate::report::{Accesses, Range, RegionCounts, Report};
+use crate::{Marker, Region};
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Instructions that one virtual processor has begun since it exists. Markers are not among them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// At user addresses.
+    pub user: u64,
+    /// At kernel addresses: system calls, page faults, interrupts, other processes' system calls.
+    pub kernel: u64,
+}
+
+/// One memory access of a virtual processor, as its instruction made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access<'a> {
+    /// The device it went to, as the machine names it; `None` is RAM.
+    pub device: Option<&'a str>,
+    /// It was a store.
+    pub store: bool,
+    /// Bytes.
+    pub size: u32,
+}
+
+/// Counts between markers.
+///
+/// A region is measured on the virtual processor that executed [`Marker::Begin`], until the same one executes
+/// [`Marker::End`]; one such time is a *passage*. Regions may lie within each other. A passage that is begun again
+/// before its end, or whose end comes on another virtual processor (the process has moved), is *broken* and not counted.
+#[derive(Debug, Default)]
+pub struct Observer {
+    open: BTreeMap<u32, Vec<Passage>>,
+    regions: BTreeMap<Region, Statistics>,
+}
+
+/// One time through a region, not yet ended.
+#[derive(Debug)]
+struct Passage {
+    region: Region,
+    begun: Retired,
+    memory: Tally,
+    devices: BTreeMap<String, Tally>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    loads: u64,
+    loaded: u64,
+    stores: u64,
+    stored: u64,
+}
+
+impl Tally {
+    fn count(&mut self, access: Access<'_>) {
+        let (number, bytes) =
+            if access.store { (&mut self.stores, &mut self.stored) } else { (&mut self.loads, &mut self.loaded) };
+        *number = number.saturating_add(1);
+        *bytes = bytes.saturating_add(access.size.into());
+    }
+}
+
+#[derive(Debug, Default)]
+struct Statistics {
+    passages: u64,
+    broken: u64,
+    instructions: Range,
+    kernel: Range,
+    memory: Accesses,
+    devices: BTreeMap<String, Accesses>,
+}
+
+impl Statistics {
+    fn add(&mut self, passage: &Passage, ended: Retired) {
+        let first = self.passages == 0;
+        let merge =
+            |range: &mut Range, value: u64| if first { *range = Range::exactly(value) } else { range.add(value) };
+        let merge_all = |accesses: &mut Accesses, tally: Tally| {
+            merge(&mut accesses.loads, tally.loads);
+            merge(&mut accesses.loaded, tally.loaded);
+            merge(&mut accesses.stores, tally.stores);
+            merge(&mut accesses.stored, tally.stored);
+        };
+        merge(&mut self.instructions, ended.user.saturating_sub(passage.begun.user));
+        merge(&mut self.kernel, ended.kernel.saturating_sub(passage.begun.kernel));
+        merge_all(&mut self.memory, passage.memory);
+        for name in passage.devices.keys() {
+            if !self.devices.contains_key(name) {
+                // Earlier passages did not touch it: its ranges begin at zero.
+                self.devices.insert(name.clone(), Accesses::default());
+            }
+        }
+        for (name, accesses) in &mut self.devices {
+            merge_all(accesses, passage.devices.get(name).copied().unwrap_or_default());
+        }
+        self.passages += 1;
+    }
+}
+
+impl Observer {
+    /// Has seen nothing.
+    pub fn new() -> Observer {
+        Observer::default()
+    }
+
+    /// Virtual processor `vcpu` has executed a marker, and `retired` instructions before it. After [`Marker::Report`] the
+    /// caller has something to do.
+    pub fn marker(&mut self, vcpu: u32, marker: Marker, retired: Retired) {
+        match marker {
+            Marker::Begin(region) => {
+                let passages = self.open.entry(vcpu).or_default();
+                let open = passages.len();
+                passages.retain(|p| p.region != region);
+                if passages.len() < open {
+                    self.regions.entry(region).or_default().broken += 1;
+                }
+                passages.push(Passage { region, begun: retired, memory: Tally::default(), devices: BTreeMap::new() });
+            }
+            Marker::End(region) => {
+                let passages = self.open.entry(vcpu).or_default();
+                let statistics = self.regions.entry(region).or_default();
+                match passages.iter().position(|p| p.region == region) {
+                    Some(at) => statistics.add(&passages.swap_remove(at), retired),
+                    None => statistics.broken += 1,
+                }
+            }
+            Marker::Report => {}
+            Marker::Clear => *self = Observer::default(),
+        }
+    }
+
+    /// Virtual processor `vcpu` has accessed memory. Only needed while a region is open.
+    pub fn access(&mut self, vcpu: u32, access: Access<'_>) {
+        for passage in self.open.get_mut(&vcpu).into_iter().flatten() {
+            passage.memory.count(access);
+            let Some(device) = access.device else { continue };
+            match passage.devices.get_mut(device) {
+                Some(tally) => tally.count(access),
+                None => passage.devices.entry(device.to_owned()).or_default().count(access),
+            }
+        }
+    }
+
+    /// Number of passages begun and not ended, on all virtual processors. While it is 0, accesses need not be told.
+    pub fn open(&self) -> usize {
+        self.open.values().map(Vec::len).sum()
+    }
+
+    /// What has been counted in passages that have ended. Those still open are not in it.
+    pub fn report(&self) -> Report {
+        let regions = self.regions.iter().map(|(&region, s)| RegionCounts {
+            region,
+            passages: s.passages,
+            broken: s.broken,
+            instructions: s.instructions,
+            kernel: s.kernel,
+            memory: s.memory,
+            devices: s.devices.iter().map(|(name, accesses)| (name.clone(), *accesses)).collect(),
+        });
+        Report { regions: regions.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(user: u64, kernel: u64) -> Retired {
+        Retired { user, kernel }
+    }
+
+    fn store(device: Option<&str>) -> Access<'_> {
+        Access { device, store: true, size: 8 }
+    }
+
+    fn load(device: Option<&str>) -> Access<'_> {
+        Access { device, store: false, size: 4 }
+    }
+
+    fn one(report: &Report, region: Region) -> &RegionCounts {
+        report.region(region).expect("the region was measured")
+    }
+
+    #[test]
+    fn one_store_between_markers_is_one_store() {
+        let mut o = Observer::new();
+        o.access(0, store(Some("window")));
+        o.marker(0, Marker::Begin(7), at(1000, 50));
+        o.access(0, store(Some("window")));
+        o.marker(0, Marker::End(7), at(1001, 50));
+        o.access(0, store(Some("window")));
+        let report = o.report();
+        let counts = one(&report, 7);
+        assert_eq!((counts.passages, counts.broken), (1, 0));
+        assert_eq!((counts.instructions, counts.kernel), (Range::exactly(1), Range::exactly(0)));
+        assert_eq!((counts.memory.loads, counts.memory.stores), (Range::exactly(0), Range::exactly(1)));
+        let window = counts.device("window");
+        assert_eq!((window.stores, window.stored), (Range::exactly(1), Range::exactly(8)));
+        assert_eq!(counts.device("registers"), Accesses::default());
+    }
+
+    #[test]
+    fn ram_counts_as_memory_and_as_no_device() {
+        let mut o = Observer::new();
+        o.marker(0, Marker::Begin(1), at(0, 0));
+        o.access(0, load(None));
+        o.access(0, load(Some("a")));
+        o.access(0, load(Some("b")));
+        o.marker(0, Marker::End(1), at(3, 0));
+        let report = o.report();
+        assert_eq!(one(&report, 1).memory.loads, Range::exactly(3));
+        assert_eq!(one(&report, 1).memory.loaded, Range::exactly(12));
+        let names: Vec<_> = one(&report, 1).devices.iter().map(|(n, a)| (n.as_str(), a.loads)).collect();
+        assert_eq!(names, [("a", Range::exactly(1)), ("b", Range::exactly(1))]);
+    }
+
+    #[test]
+    fn other_processors_do_not_count() {
+        let mut o = Observer::new();
+        o.marker(1, Marker::Begin(1), at(0, 0));
+        o.access(0, store(Some("d")));
+        o.access(2, store(Some("d")));
+        o.marker(1, Marker::End(1), at(0, 0));
+        assert_eq!(one(&o.report(), 1).memory, Accesses::default());
+        assert!(one(&o.report(), 1).devices.is_empty());
+    }
+
+    #[test]
+    fn passages_that_differ_show_least_and_most() {
+        let mut o = Observer::new();
+        for (stores, instructions) in [(2, 10), (0, 4), (5, 7)] {
+            o.marker(0, Marker::Begin(1), at(100, 0));
+            (0..stores).for_each(|_| o.access(0, store(Some("d"))));
+            o.marker(0, Marker::End(1), at(100 + instructions, 0));
+        }
+        let report = o.report();
+        assert_eq!(one(&report, 1).instructions, Range { least: 4, most: 10 });
+        assert_eq!(one(&report, 1).device("d").stores, Range { least: 0, most: 5 });
+    }
+
+    #[test]
+    fn a_device_first_touched_late_was_not_touched_before() {
+        let mut o = Observer::new();
+        for touched in [false, true] {
+            o.marker(0, Marker::Begin(1), at(0, 0));
+            if touched {
+                o.access(0, load(Some("d")));
+            }
+            o.marker(0, Marker::End(1), at(0, 0));
+        }
+        assert_eq!(one(&o.report(), 1).device("d").loads, Range { least: 0, most: 1 });
+    }
+
+    #[test]
+    fn regions_lie_within_each_other() {
+        let mut o = Observer::new();
+        o.marker(0, Marker::Begin(1), at(0, 0));
+        o.access(0, store(Some("d")));
+        o.marker(0, Marker::Begin(2), at(10, 0));
+        o.access(0, store(Some("d")));
+        assert_eq!(o.open(), 2);
+        o.marker(0, Marker::End(2), at(15, 0));
+        o.marker(0, Marker::End(1), at(20, 0));
+        assert_eq!(o.open(), 0);
+        let report = o.report();
+        assert_eq!(
+            (one(&report, 1).instructions, one(&report, 2).instructions),
+            (Range::exactly(20), Range::exactly(5))
+        );
+        assert_eq!(
+            (one(&report, 1).memory.stores, one(&report, 2).memory.stores),
+            (Range::exactly(2), Range::exactly(1))
+        );
+    }
+
+    #[test]
+    fn a_process_that_moves_breaks_its_passage() {
+        let mut o = Observer::new();
+        o.marker(0, Marker::Begin(1), at(0, 0));
+        o.marker(1, Marker::End(1), at(1000, 0));
+        assert_eq!((one(&o.report(), 1).passages, one(&o.report(), 1).broken), (0, 1));
+        // The next passage where it began is not prolonged by it.
+        o.marker(0, Marker::Begin(1), at(500, 0));
+        o.marker(0, Marker::End(1), at(501, 0));
+        let report = o.report();
+        assert_eq!((one(&report, 1).passages, one(&report, 1).broken), (1, 2));
+        assert_eq!(one(&report, 1).instructions, Range::exactly(1));
+    }
+
+    #[test]
+    fn clear_forgets_everything() {
+        let mut o = Observer::new();
+        o.marker(0, Marker::Begin(1), at(0, 0));
+        o.marker(0, Marker::End(1), at(1, 0));
+        o.marker(0, Marker::Begin(2), at(1, 0));
+        o.marker(1, Marker::Clear, at(0, 0));
+        assert_eq!((o.open(), o.report()), (0, Report::default()));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Marker(u32, Marker),
+        Access(u32, Option<usize>, bool, u32),
+    }
+
+    const DEVICES: [&str; 3] = ["a", "b BAR 4", "c"];
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..3u32, 0..4u16).prop_map(|(v, r)| Step::Marker(v, Marker::Begin(r))),
+            (0..3u32, 0..4u16).prop_map(|(v, r)| Step::Marker(v, Marker::End(r))),
+            (0..3u32, proptest::option::of(0..3usize), any::<bool>(), 1..17u32)
+                .prop_map(|(v, d, s, n)| Step::Access(v, d, s, n)),
+        ]
+    }
+
+    proptest! {
+        /// Against a count by hand of what lies between each begin and its end.
+        #[test]
+        fn counts_are_those_of_the_events_between(steps in proptest::collection::vec(step(), 0..200)) {
+            let mut o = Observer::new();
+            for (now, step) in steps.iter().enumerate() {
+                match *step {
+                    Step::Marker(v, m) => o.marker(v, m, at(now as u64, 2 * now as u64)),
+                    Step::Access(v, d, store, size) => {
+                        o.access(v, Access { device: d.and_then(|d| DEVICES.get(d).copied()), store, size });
+                    }
+                }
+            }
+            let report = o.report();
+            prop_assert_eq!(Report::parse(&report.to_string()).unwrap(), report.clone());
+            for region in 0..4u16 {
+                // (first event, last event) of each passage.
+                let mut passages = Vec::new();
+                let mut broken = 0;
+                for vcpu in 0..3u32 {
+                    let mut begun = None;
+                    for (now, step) in steps.iter().enumerate() {
+                        match *step {
+                            Step::Marker(v, Marker::Begin(r)) if (v, r) == (vcpu, region) => {
+                                broken += u64::from(begun.replace(now).is_some());
+                            }
+                            Step::Marker(v, Marker::End(r)) if (v, r) == (vcpu, region) => match begun.take() {
+                                Some(from) => passages.push((vcpu, from, now)),
+                                None => broken += 1,
+                            },
+                            _ => {}
+                        }
+                    }
+                }
+                let Some(counts) = report.region(region) else {
+                    prop_assert!(passages.is_empty() && broken == 0);
+                    continue;
+                };
+                prop_assert_eq!((counts.passages, counts.broken), (passages.len() as u64, broken));
+                let range = |of: &dyn Fn(&(u32, usize, usize)) -> u64| Range {
+                    least: passages.iter().map(of).min().unwrap_or(0),
+                    most: passages.iter().map(of).max().unwrap_or(0),
+                };
+                prop_assert_eq!(counts.instructions, range(&|p| (p.2 - p.1) as u64));
+                prop_assert_eq!(counts.kernel, range(&|p| 2 * (p.2 - p.1) as u64));
+                let sum = |p: &(u32, usize, usize), device: Option<usize>, store: bool, bytes: bool| {
+                    steps[p.1..p.2].iter().map(|step| match *step {
+                        Step::Access(v, d, s, n) if v == p.0 && s == store && (device.is_none() || d == device) => {
+                            if bytes { n.into() } else { 1 }
+                        }
+                        _ => 0u64,
+                    }).sum::<u64>()
+                };
+                for (device, found) in [(None, counts.memory), (Some(1), counts.device("b BAR 4"))] {
+                    prop_assert_eq!(found.loads, range(&|p| sum(p, device, false, false)));
+                    prop_assert_eq!(found.loaded, range(&|p| sum(p, device, false, true)));
+                    prop_assert_eq!(found.stores, range(&|p| sum(p, device, true, false)));
+                    prop_assert_eq!(found.stored, range(&|p| sum(p, device, true, true)));
+                }
+            }
+        }
+    }
+}

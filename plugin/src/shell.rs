@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+//! The observer of this QEMU, the plugin's arguments, and where the table goes.
+
+use observer_core::{Access, Marker, Observer, Retired};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What guests this can watch: their markers are x86 instructions.
+pub(crate) const TARGET: &str = "x86_64";
+/// Instructions at and above are the kernel's.
+pub(crate) const KERNEL: u64 = 1 << 63;
+
+/// Where the table goes.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// A file, written whole and renamed into place; else stderr.
+    out: Option<PathBuf>,
+}
+
+impl Options {
+    /// Reads the plugin's arguments, each `NAME=VALUE`.
+    pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options::default();
+        for argument in arguments {
+            match argument.split_once('=') {
+                Some(("out", path)) if !path.is_empty() => options.out = Some(path.into()),
+                _ => return Err(format!("argument {argument:?} is unknown: expected out=FILE")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Refuses a machine whose markers could not be read.
+pub(crate) fn check_target(name: &str, system: bool) -> Result<(), String> {
+    if name == TARGET && system {
+        return Ok(());
+    }
+    let kind = if system { "a machine" } else { "a process" };
+    Err(format!("QEMU emulates {kind} of type {name}: expected a machine of type {TARGET}"))
+}
+
+/// The observer and what it needs to know.
+struct Shell {
+    observer: Observer,
+    options: Options,
+}
+
+static SHELL: Mutex<Option<Shell>> = Mutex::new(None);
+/// Passages begun and not ended. Read without the lock: the virtual processor that opened one sees its own store, and
+/// of the others no access counts.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+fn shell() -> MutexGuard<'static, Option<Shell>> {
+    SHELL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A line for the user.
+pub(crate) fn say(text: &str) {
+    // With stderr closed there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "telegraphos-plugin: {text}");
+}
+
+/// Begins to observe.
+pub(crate) fn start(options: Options) {
+    *shell() = Some(Shell { observer: Observer::new(), options });
+}
+
+/// Whether accesses are of interest.
+pub(crate) fn is_open() -> bool {
+    OPEN.load(Ordering::Relaxed) != 0
+}
+
+/// Virtual processor `vcpu` executes a marker.
+pub(crate) fn marker(vcpu: u32, marker: Marker, retired: Retired) {
+    let mut shell = shell();
+    let Some(shell) = shell.as_mut() else { return };
+    shell.observer.marker(vcpu, marker, retired);
+    OPEN.store(shell.observer.open(), Ordering::Relaxed);
+    if marker == Marker::Report {
+        shell.write();
+    }
+}
+
+/// Virtual processor `vcpu` accesses memory.
+pub(crate) fn access(vcpu: u32, access: Access<'_>) {
+    if let Some(shell) = shell().as_mut() {
+        shell.observer.access(vcpu, access);
+    }
+}
+
+/// QEMU ends; nothing is observed any more.
+pub(crate) fn finish() {
+    if let Some(shell) = shell().take() {
+        shell.write();
+    }
+}
+
+impl Shell {
+    fn write(&self) {
+        let mut table = String::new();
+        // Into a string nothing fails.
+        let _ = write!(table, "{}", self.observer.report());
+        let Some(out) = &self.options.out else {
+            let _ = std::io::stderr().write_all(table.as_bytes());
+            return;
+        };
+        let mut unfinished = out.clone().into_os_string();
+        unfinished.push(".tmp");
+        if let Err(e) = std::fs::write(&unfinished, table).and_then(|()| std::fs::rename(&unfinished, out)) {
+            say(&format!("cannot write the table of counts to {}: {e}", out.display()));
+        }
+    }
+}
