@@ -23,6 +23,9 @@ static const char * const tg_opcode_names[] = {
 	[TG_ADMIN_IMPORT_SET] = "IMPORT_SET",
 	[TG_ADMIN_IMPORT_CLEAR] = "IMPORT_CLEAR",
 	[TG_ADMIN_IMPORT_ACK] = "IMPORT_ACK",
+	[TG_ADMIN_LAUNCH] = "LAUNCH",
+	[TG_ADMIN_COUNTER_SET] = "COUNTER_SET",
+	[TG_ADMIN_COUNTER_GET] = "COUNTER_GET",
 };
 
 /* What the board's status codes look like to a process; 0 means EREMOTEIO. */
@@ -43,6 +46,11 @@ static const int tg_errnos[] = {
 	[TG_ERR_INVALID] = -EINVAL,
 	[TG_ERR_NO_SPACE] = -ENOSPC,
 	[TG_ERR_NAME_TAKEN] = -EEXIST,
+	[TG_ERR_BAD_KEY] = -EACCES,
+	[TG_ERR_OVERLAP] = -EINVAL,
+	[TG_ERR_LENGTH] = -EINVAL,
+	[TG_ERR_NOT_LOCAL] = -EXDEV,
+	[TG_ERR_ARGUMENT] = -EINVAL,
 };
 
 /**
@@ -121,7 +129,8 @@ static void tg_admin_encode(struct tg_admin_command *to,
 		tg_put64(to->nodes[i], c->nodes[i]);
 	memcpy(to->secret, c->secret, sizeof(to->secret));
 	memcpy(to->name, c->name, sizeof(to->name));
-	memset(to->reserved2, 0, sizeof(to->reserved2));
+	tg_put64(to->key, c->key);
+	to->reserved2 = 0;
 }
 
 static void tg_admin_decode(struct tg_admin_completion *to,

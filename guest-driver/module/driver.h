@@ -32,6 +32,7 @@
 #ifndef TELEGRAPHOS_DRIVER_H
 #define TELEGRAPHOS_DRIVER_H
 
+#include <linux/bits.h>
 #include <linux/cdev.h>
 #include <linux/completion.h>
 #include <linux/device.h>
@@ -62,6 +63,9 @@
 /* Every TG_RIGHT_* bit. */
 #define TG_RIGHTS_ALL (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC | \
 		       TG_RIGHT_ENQUEUE | TG_RIGHT_DMA)
+
+/* The bits of a context's key. */
+#define TG_KEY_MASK GENMASK_ULL(47, 0)
 
 /* A closing file waits this long in all for the board to let go. */
 #define TG_CLOSE_PATIENCE (5 * HZ)
@@ -178,6 +182,7 @@ struct tg_events {
  * @contexts: Number of contexts.
  * @import_limit: Number of imports.
  * @export_pages: Number of export pages.
+ * @counter_limit: Number of page access counters.
  * @op_lock: See the top of this file.
  * @map_lock: See the top of this file.
  * @gone: The board is removed or does not answer. Written under @map_lock.
@@ -214,6 +219,7 @@ struct tg_device {
 	u32 contexts;
 	u32 import_limit;
 	u32 export_pages;
+	u32 counter_limit;
 
 	struct rw_semaphore op_lock;
 	struct rw_semaphore map_lock;
@@ -270,6 +276,7 @@ struct tg_memory {
  * struct tg_file - an open file, and its context on the board
  * @tg: The board.
  * @context: Context number.
+ * @key: The context's key: whoever passes arguments to the context shows it.
  * @ref: Held by the open file, and by the context until it is closed.
  * @users: The open file and each of its objects.
  * @work: Closes the context, after the last user.
@@ -280,6 +287,7 @@ struct tg_memory {
 struct tg_file {
 	struct tg_device *tg;
 	u32 context;
+	u64 key;
 	struct kref ref;
 	refcount_t users;
 	struct work_struct work;

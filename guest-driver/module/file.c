@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The character device. */
 #include <linux/poll.h>
+#include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
@@ -33,6 +34,7 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 	struct tg_admin_command command = {
 		.opcode = TG_ADMIN_CONTEXT_OPEN,
 		.address = file->status->chunk[0].dma,
+		.key = file->key,
 	};
 	struct tg_admin_completion result;
 	int context, err;
@@ -62,7 +64,7 @@ static void tg_file_release(struct kref *ref)
 	struct tg_file *file = container_of(ref, struct tg_file, ref);
 	struct tg_device *tg = file->tg;
 
-	kfree(file);
+	kfree_sensitive(file);
 	put_device(&tg->dev);
 }
 
@@ -112,6 +114,11 @@ static int tg_open(struct inode *inode, struct file *filp)
 	kref_init(&file->ref);
 	INIT_WORK(&file->work, tg_file_work);
 	init_completion(&file->closed);
+	/* A key that can be foreseen protects nothing: early in boot this waits. */
+	err = get_random_bytes_wait(&file->key, sizeof(file->key));
+	if (err)
+		goto err_free;
+	file->key &= TG_KEY_MASK;
 
 	down_read(&tg->op_lock);
 	err = -ENODEV;
@@ -140,7 +147,8 @@ err_status:
 	tg_memory_free(tg, file->status);
 err_unlock:
 	up_read(&tg->op_lock);
-	kfree(file);
+err_free:
+	kfree_sensitive(file);
 	return err;
 }
 
@@ -198,6 +206,9 @@ static int tg_ioctl_info(struct tg_file *file, struct tg_info *arg)
 	arg->incarnation = readl(tg->regs + TG_REG_INCARNATION);
 	arg->link_up = !!(readl(tg->regs + TG_REG_STATUS) & TG_STATUS_LINK_UP);
 	arg->context = file->context;
+	arg->counters = tg->counter_limit;
+	/* Only to who has opened the file: nobody else has this descriptor. */
+	arg->key = file->key;
 	return 0;
 }
 

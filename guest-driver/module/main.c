@@ -173,14 +173,21 @@ static int tg_identify(struct tg_device *tg)
 	tg->contexts = readl(tg->regs + TG_REG_CONTEXTS);
 	tg->import_limit = readl(tg->regs + TG_REG_IMPORTS);
 	tg->export_pages = readl(tg->regs + TG_REG_EXPORT_PAGES);
+	tg->counter_limit = readl(tg->regs + TG_REG_COUNTERS);
+	if (tg->counter_limit == U32_MAX) {
+		dev_err(dev, "COUNTERS is not a register of this board: it has no keys, launches and page access counters; start the server that came with this driver\n");
+		return -ENODEV;
+	}
 	if (tg->node_bits < 1 || tg->node_bits > 12 ||
 	    tg->offset_bits < TG_UNIT_SHIFT || tg->offset_bits > 32 ||
 	    tg->node >> tg->node_bits || !tg->contexts || tg->contexts > 0x10000 ||
 	    !tg->import_limit || tg->import_limit > 0x10000 ||
-	    !tg->export_pages || tg->export_pages > 1 << 24) {
-		dev_err(dev, "out of range: node %u, node bits %u (1 to 12), offset bits %u (%u to 32), contexts %u, imports %u (1 to 65536), export pages %u (1 to 2^24)\n",
+	    !tg->export_pages || tg->export_pages > 1 << 24 ||
+	    tg->counter_limit > 0x10000) {
+		dev_err(dev, "out of range: node %u, node bits %u (1 to 12), offset bits %u (%u to 32), contexts %u, imports %u (1 to 65536), export pages %u (1 to 2^24), counters %u (0 to 65536)\n",
 			tg->node, tg->node_bits, tg->offset_bits, TG_UNIT_SHIFT,
-			tg->contexts, tg->import_limit, tg->export_pages);
+			tg->contexts, tg->import_limit, tg->export_pages,
+			tg->counter_limit);
 		return -ENODEV;
 	}
 	tg->nodes = 1U << tg->node_bits;
