@@ -193,7 +193,7 @@ static int tg_identify(struct tg_device *tg)
 	tg->nodes = 1U << tg->node_bits;
 	tg->slots = 1U << (tg->offset_bits - TG_UNIT_SHIFT);
 
-	/* The window has four apertures; imports use the first, plain one. */
+	/* Four apertures, of which imports use the first two. */
 	window = 4ULL << (tg->node_bits + tg->offset_bits);
 	if (pci_resource_len(tg->pdev, TG_BAR_CONTEXTS) < (u64)tg->contexts << TG_UNIT_SHIFT ||
 	    pci_resource_len(tg->pdev, TG_BAR_WINDOW) < window) {

@@ -7,6 +7,11 @@
  * On processors whose page tables cannot say "write only" (x86), an import with
  * just TG_RIGHT_WRITE can be mapped with PROT_WRITE alone; loads then reach the
  * board, which refuses them.
+ *
+ * An import has two windows, of the same size and behind the same slots. In the
+ * plain one a store writes, in the argument one it only names its address to a
+ * context. Each has mmap offsets of its own (kind and handle), which a mapping
+ * never leaves, so neither is reached through the other.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -32,10 +37,14 @@ static unsigned long tg_pages(u64 size)
  */
 void tg_zap(struct tg_object *obj)
 {
+	struct address_space *mapping = obj->tg->mapping_inode->i_mapping;
+	loff_t length = (loff_t)tg_pages(obj->size) << PAGE_SHIFT;
+
 	lockdep_assert_held_write(&obj->tg->map_lock);
-	unmap_mapping_range(obj->tg->mapping_inode->i_mapping,
-			    tg_mmap_offset(obj->kind, obj->handle),
-			    (loff_t)tg_pages(obj->size) << PAGE_SHIFT, 1);
+	unmap_mapping_range(mapping, tg_mmap_offset(obj->kind, obj->handle), length, 1);
+	if (obj->kind == TG_MMAP_IMPORT)
+		unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ARGUMENT, obj->handle),
+				    length, 1);
 }
 
 /**
@@ -86,11 +95,17 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, struct tg_remote *remote)
 	return VM_FAULT_RETRY;
 }
 
-static unsigned long tg_window_pfn(const struct tg_remote *remote, unsigned long page)
+/* The apertures are the quarters of the window. */
+#define TG_APERTURE_PLAIN 0
+#define TG_APERTURE_ARGUMENT 1
+
+static unsigned long tg_window_pfn(const struct tg_remote *remote, u64 aperture,
+				   unsigned long page)
 {
 	const struct tg_device *tg = remote->obj.tg;
 
-	return ((tg->window_base + ((u64)remote->node << tg->offset_bits) +
+	return ((tg->window_base + (aperture << (tg->node_bits + tg->offset_bits)) +
+		 ((u64)remote->node << tg->offset_bits) +
 		 ((u64)remote->slot << TG_UNIT_SHIFT)) >> PAGE_SHIFT) + page;
 }
 
@@ -100,6 +115,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	struct tg_file *file = vma->vm_file->private_data;
 	struct tg_object *obj = vma->vm_private_data;
 	unsigned long page = vmf->pgoff & TG_PGOFF_MASK;
+	u64 aperture = TG_APERTURE_PLAIN;
 	struct tg_device *tg = file->tg;
 	struct tg_remote *remote;
 	vm_fault_t ret;
@@ -120,13 +136,16 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_EXPORT:
 		pfn = tg_memory_pfn(tg_segment_of(obj)->memory, page);
 		break;
+	case TG_MMAP_ARGUMENT:
+		aperture = TG_APERTURE_ARGUMENT;
+		fallthrough;
 	case TG_MMAP_IMPORT:
 		remote = tg_remote_of(obj);
 		if (remote->state & TG_STATE_CONGESTED) {
 			up_read(&tg->map_lock);
 			return tg_fault_wait(vmf, remote);
 		}
-		pfn = tg_window_pfn(remote, page);
+		pfn = tg_window_pfn(remote, aperture, page);
 		break;
 	default:
 		goto out;
@@ -186,7 +205,8 @@ static vm_flags_t tg_may(vm_flags_t denied)
 }
 
 /**
- * tg_mmap() - maps a context page, a status page, an export or an import
+ * tg_mmap() - maps a context page, a status page, an export or a window of an
+ * import
  * @filp: Open file.
  * @vma: What the process asks for.
  *
@@ -198,7 +218,7 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 	u32 handle = vma->vm_pgoff >> TG_PGOFF_HANDLE_SHIFT & TG_PGOFF_HANDLE_MASK;
 	unsigned long first = vma->vm_pgoff & TG_PGOFF_MASK;
 	struct tg_file *file = filp->private_data;
-	vm_flags_t denied = VM_EXEC;
+	vm_flags_t denied = VM_EXEC, needed = 0;
 	struct tg_object *obj = NULL;
 	unsigned long limit = 1;
 	bool io = false;
@@ -217,14 +237,21 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		break;
 	case TG_MMAP_EXPORT:
 	case TG_MMAP_IMPORT:
-		obj = tg_object_find(file, kind, handle);
+	case TG_MMAP_ARGUMENT:
+		obj = tg_object_find(file, kind == TG_MMAP_EXPORT ?
+				     TG_MMAP_EXPORT : TG_MMAP_IMPORT, handle);
 		if (!obj)
 			return -EINVAL;
 		limit = tg_pages(obj->size);
-		if (kind == TG_MMAP_IMPORT) {
-			io = true;
+		io = kind != TG_MMAP_EXPORT;
+		if (kind == TG_MMAP_IMPORT)
 			denied |= tg_remote_denied(tg_remote_of(obj));
-		}
+		/*
+		 * Stores here only name addresses, whatever the rights: the
+		 * board checks those at the launch. It refuses loads.
+		 */
+		if (kind == TG_MMAP_ARGUMENT)
+			needed = VM_WRITE;
 		break;
 	default:
 		return -EINVAL;
@@ -234,7 +261,7 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 			tg_object_put(obj);
 		return -EINVAL;
 	}
-	if (vma->vm_flags & denied) {
+	if (vma->vm_flags & denied || (vma->vm_flags & needed) != needed) {
 		if (obj)
 			tg_object_put(obj);
 		return -EACCES;
