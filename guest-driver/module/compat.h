@@ -6,6 +6,7 @@
 #ifndef TELEGRAPHOS_COMPAT_H
 #define TELEGRAPHOS_COMPAT_H
 
+#include <linux/eventfd.h>
 #include <linux/mm.h>
 
 #ifdef TG_NO_CONST_DEVNODE
@@ -32,5 +33,18 @@ static inline void release_fault_lock(struct vm_fault *vmf)
 	mmap_read_unlock(vmf->vma->vm_mm);
 }
 #endif
+
+/**
+ * tg_eventfd_signal() - adds one to an eventfd
+ * @ctx: The eventfd.
+ */
+static inline void tg_eventfd_signal(struct eventfd_ctx *ctx)
+{
+#ifdef TG_EVENTFD_SIGNAL_COUNTS
+	eventfd_signal(ctx, 1);
+#else
+	eventfd_signal(ctx);
+#endif
+}
 
 #endif /* TELEGRAPHOS_COMPAT_H */

@@ -26,12 +26,14 @@
  *                     the state and zaps under the write lock, so no stale
  *                     entry survives. User memory is never touched
  *                     under it.
- * tg_device.lock      Tables of numbers in use, the list of memories.
+ * tg_device.lock      Tables of numbers in use, the list of memories, who is
+ *                     told of events.
  * tg_admin.lock       Command slots.
  */
 #ifndef TELEGRAPHOS_DRIVER_H
 #define TELEGRAPHOS_DRIVER_H
 
+#include <linux/atomic.h>
 #include <linux/bits.h>
 #include <linux/cdev.h>
 #include <linux/completion.h>
@@ -50,6 +52,8 @@
 #include <linux/xarray.h>
 
 #include "telegraphos.h"
+
+struct eventfd_ctx;
 
 #ifndef CONFIG_64BIT
 #error "the board's registers and completion words are 64 bits wide: a 64-bit kernel is needed"
@@ -192,8 +196,9 @@ struct tg_events {
  * @heard: When the board last completed a command or posted an event, in
  *	jiffies.
  * @watch: Looks after the board while a file is open.
- * @lock: Protects the next five.
+ * @lock: Protects the next six.
  * @contexts_used: Contexts in use.
+ * @files: Who is told of a context's events, or NULL, by context.
  * @pages_used: Export pages in use.
  * @slots_used: Window slots in use, one bitmap per node, made when needed.
  * @slots: Window slots per node.
@@ -231,6 +236,7 @@ struct tg_device {
 
 	struct mutex lock;
 	unsigned long *contexts_used;
+	struct tg_file **files;
 	unsigned long *pages_used;
 	unsigned long **slots_used;
 	u32 slots;
@@ -283,6 +289,9 @@ struct tg_memory {
  * @closed: The context has left the board, or the board has left.
  * @status: The status page.
  * @alerts: Number of imports with something to report. Under map_lock.
+ * @events: Number of CONTEXT events since the last read().
+ * @wait: Those who wait for them.
+ * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
  */
 struct tg_file {
 	struct tg_device *tg;
@@ -294,6 +303,9 @@ struct tg_file {
 	struct completion closed;
 	struct tg_memory *status;
 	u32 alerts;
+	atomic64_t events;
+	wait_queue_head_t wait;
+	struct eventfd_ctx *notify;
 };
 
 /**
@@ -483,6 +495,8 @@ void tg_zap_all(struct tg_device *tg);
 
 /* file.c */
 void tg_file_put(struct tg_file *file);
+void tg_context_event(struct tg_device *tg, u32 context);
+void tg_contexts_lost(struct tg_device *tg);
 extern const struct file_operations tg_fops;
 
 #endif /* TELEGRAPHOS_DRIVER_H */

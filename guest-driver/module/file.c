@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /* The character device. */
+#include <linux/eventfd.h>
 #include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
+#include "compat.h"
 #include "driver.h"
 
 /* Takes a context number from start on, or -EBUSY if all are in use. */
@@ -57,6 +59,61 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 	if (result.status != TG_OK)
 		tg_context_free(tg, context);
 	return tg_status_to_errno(result.status);
+}
+
+/* Says whom a context's events concern; NULL: nobody. */
+static void tg_context_attach(struct tg_device *tg, u32 context, struct tg_file *file)
+{
+	mutex_lock(&tg->lock);
+	tg->files[context] = file;
+	mutex_unlock(&tg->lock);
+}
+
+static void tg_file_notify(struct tg_file *file)
+{
+	lockdep_assert_held(&file->tg->lock);
+	/* Counted first: who wakes finds it. */
+	atomic64_inc(&file->events);
+	wake_up_interruptible_poll(&file->wait, EPOLLIN | EPOLLRDNORM);
+	if (file->notify)
+		tg_eventfd_signal(file->notify);
+}
+
+/**
+ * tg_context_event() - an armed or notifying operation of a context is done
+ * @tg: Board.
+ * @context: Context number, as the board names it.
+ *
+ * The board has written the operation's result before.
+ */
+void tg_context_event(struct tg_device *tg, u32 context)
+{
+	mutex_lock(&tg->lock);
+	/* Its file may have been closed since. */
+	if (context < tg->contexts && tg->files[context])
+		tg_file_notify(tg->files[context]);
+	mutex_unlock(&tg->lock);
+}
+
+/**
+ * tg_contexts_lost() - wakes everyone who waits for an event of a lost board
+ * @tg: Board, gone.
+ */
+void tg_contexts_lost(struct tg_device *tg)
+{
+	u32 context;
+
+	mutex_lock(&tg->lock);
+	for (context = 0; context < tg->contexts; context++) {
+		struct tg_file *file = tg->files[context];
+
+		if (!file)
+			continue;
+		wake_up_all(&file->wait);
+		if (file->notify)
+			tg_eventfd_signal(file->notify);
+	}
+	mutex_unlock(&tg->lock);
 }
 
 static void tg_file_release(struct kref *ref)
@@ -114,6 +171,7 @@ static int tg_open(struct inode *inode, struct file *filp)
 	kref_init(&file->ref);
 	INIT_WORK(&file->work, tg_file_work);
 	init_completion(&file->closed);
+	init_waitqueue_head(&file->wait);
 	/* A key that can be foreseen protects nothing: early in boot this waits. */
 	err = get_random_bytes_wait(&file->key, sizeof(file->key));
 	if (err)
@@ -134,6 +192,7 @@ static int tg_open(struct inode *inode, struct file *filp)
 		goto err_unlock;
 	if (err)
 		goto err_status;
+	tg_context_attach(tg, file->context, file);
 	tg_device_watch(tg);
 	up_read(&tg->op_lock);
 
@@ -158,6 +217,9 @@ static int tg_release(struct inode *inode, struct file *filp)
 	struct tg_file *file = filp->private_data;
 	unsigned long now;
 
+	tg_context_attach(file->tg, file->context, NULL);
+	if (file->notify)
+		eventfd_ctx_put(file->notify);
 	tg_file_close_objects(file, end);
 	kref_get(&file->ref);
 	tg_file_put(file);
@@ -169,6 +231,43 @@ static int tg_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
+/*
+ * The number of CONTEXT events since the last read(), as one u64. Waits for the
+ * first.
+ */
+static ssize_t tg_read(struct file *filp, char __user *user, size_t size, loff_t *pos)
+{
+	struct tg_file *file = filp->private_data;
+	struct tg_device *tg = file->tg;
+	u64 events;
+	int err;
+
+	if (size < sizeof(events))
+		return -EINVAL;
+	for (;;) {
+		events = atomic64_xchg(&file->events, 0);
+		if (events)
+			break;
+		if (tg_gone(tg))
+			return -ENODEV;
+		if (filp->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		err = wait_event_interruptible(file->wait, tg_gone(tg) ||
+					       atomic64_read(&file->events));
+		if (err)
+			return err;
+	}
+	if (copy_to_user(user, &events, sizeof(events))) {
+		atomic64_add(events, &file->events);
+		return -EFAULT;
+	}
+	return sizeof(events);
+}
+
+/*
+ * POLLIN: there were CONTEXT events since the last read(). POLLPRI, POLLERR: an
+ * import has something to report. POLLHUP with these: the board is gone.
+ */
 static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
 {
 	struct tg_file *file = filp->private_data;
@@ -176,6 +275,9 @@ static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
 	__poll_t events = 0;
 
 	poll_wait(filp, &tg->wait, table);
+	poll_wait(filp, &file->wait, table);
+	if (atomic64_read(&file->events))
+		events |= EPOLLIN | EPOLLRDNORM;
 	down_read(&tg->map_lock);
 	if (file->alerts)
 		events |= EPOLLPRI | EPOLLERR;
@@ -261,6 +363,33 @@ static long tg_ioctl_import(struct tg_file *file, struct tg_import *arg, void __
 	return err;
 }
 
+/*
+ * TG_IOCTL_NOTIFY: an eventfd for CONTEXT events, in place of the one before.
+ * It is signalled at once if there were some since the last read(), so that none
+ * falls between; and when the board is lost.
+ */
+static int tg_ioctl_notify(struct tg_file *file, const struct tg_notify *arg)
+{
+	struct eventfd_ctx *notify = NULL;
+	struct tg_device *tg = file->tg;
+
+	if (arg->reserved)
+		return -EINVAL;
+	if (arg->eventfd != -1) {
+		notify = eventfd_ctx_fdget(arg->eventfd);
+		if (IS_ERR(notify))
+			return PTR_ERR(notify);
+	}
+	mutex_lock(&tg->lock);
+	swap(file->notify, notify);
+	if (file->notify && (tg_gone(tg) || atomic64_read(&file->events)))
+		tg_eventfd_signal(file->notify);
+	mutex_unlock(&tg->lock);
+	if (notify)
+		eventfd_ctx_put(notify);
+	return 0;
+}
+
 static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg)
 {
 	void __user *user = (void __user *)user_arg;
@@ -272,6 +401,7 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		struct tg_import import;
 		struct tg_handle handle;
 		struct tg_import_state state;
+		struct tg_notify notify;
 	} arg;
 	int err;
 
@@ -309,6 +439,9 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		err = tg_gone(tg) ? -ENODEV : tg_remote_ack(file, arg.handle.handle);
 		up_read(&tg->op_lock);
 		break;
+	case TG_IOCTL_NOTIFY:
+		err = tg_ioctl_notify(file, &arg.notify);
+		break;
 	default:
 		return -ENOTTY;
 	}
@@ -322,6 +455,7 @@ const struct file_operations tg_fops = {
 	.open = tg_open,
 	.release = tg_release,
 	.mmap = tg_mmap,
+	.read = tg_read,
 	.poll = tg_poll,
 	.unlocked_ioctl = tg_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,

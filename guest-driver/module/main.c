@@ -84,6 +84,7 @@ void tg_device_lost(struct tg_device *tg)
 	if (!before) {
 		tg_admin_wake(tg);
 		wake_up_all(&tg->wait);
+		tg_contexts_lost(tg);
 	}
 }
 
@@ -304,6 +305,7 @@ static void tg_device_release(struct device *dev)
 	xa_destroy(&tg->remotes);
 	xa_destroy(&tg->segments);
 	bitmap_free(tg->contexts_used);
+	kvfree(tg->files);
 	if (tg->mapping_inode)
 		iput(tg->mapping_inode);
 	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
@@ -391,9 +393,10 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 
 	err = -ENOMEM;
 	tg->contexts_used = bitmap_zalloc(tg->contexts, GFP_KERNEL);
+	tg->files = kvcalloc(tg->contexts, sizeof(*tg->files), GFP_KERNEL);
 	tg->pages_used = bitmap_zalloc(tg->export_pages, GFP_KERNEL);
 	tg->slots_used = kvcalloc(tg->nodes, sizeof(*tg->slots_used), GFP_KERNEL);
-	if (!tg->contexts_used || !tg->pages_used || !tg->slots_used)
+	if (!tg->contexts_used || !tg->files || !tg->pages_used || !tg->slots_used)
 		goto err_unmap;
 	/* See tg_watch(). */
 	__set_bit(tg->export_pages - 1, tg->pages_used);
