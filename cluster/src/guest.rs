@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use telegraphos_images::Qemu;
 
 /// How long QEMU may take for what it does at once.
 const PROMPT: Duration = Duration::from_secs(30);
@@ -42,6 +43,10 @@ pub struct NodeOptions {
     pub append: String,
     /// More options of `telegraphos-hib`, name and value.
     pub hib_options: Vec<(String, String)>,
+    /// Another QEMU than the cluster's.
+    pub qemu: Option<Qemu>,
+    /// More options of QEMU, after all others.
+    pub qemu_options: Vec<OsString>,
 }
 
 impl Default for NodeOptions {
@@ -55,6 +60,8 @@ impl Default for NodeOptions {
             test_device: false,
             append: String::new(),
             hib_options: Vec::new(),
+            qemu: None,
+            qemu_options: Vec::new(),
         }
     }
 }
@@ -220,7 +227,7 @@ impl Guest {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
-        let mut command = self.plan.qemu.command();
+        let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.qemu).command();
         command.args(self.qemu_args());
         let process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
         let mut process = Some(process);
@@ -280,6 +287,7 @@ impl Guest {
         if self.options.test_device {
             add("-device", "pci-testdev,addr=1e.0".into());
         }
+        args.extend(self.options.qemu_options.iter().cloned());
         args
     }
 

@@ -28,6 +28,7 @@ mod kernel;
 mod kvm;
 mod manifest;
 mod module;
+mod plugin;
 mod progress;
 mod qemu;
 pub mod sources;

@@ -78,6 +78,8 @@ impl Qemu {
 }
 
 const NAME: &str = "qemu-system-x86_64";
+/// Debian's package of it.
+const PACKAGE: &str = "qemu-system-x86";
 
 impl Store {
     /// `$TELEGRAPHOS_QEMU` if set (and then it must do), else the host's if it is [`MIN_VERSION`] or newer with
@@ -100,6 +102,23 @@ impl Store {
             break;
         }
         let (prefix, manifest) = self.artefact("qemu/debian", |lock, at| unpack(self, lock, at))?;
+        from_prefix(&prefix, manifest)
+    }
+
+    /// The QEMU of one Debian release (`trixie`), fetched once, whatever it can do: one before [`MIN_VERSION`] runs guests,
+    /// but no HIB.
+    pub fn qemu_of(&self, release: &str) -> Result<Qemu> {
+        let make = |lock: &Lock, at: &Path| {
+            let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
+            let apt = Apt::open(self, lock, &host, &Release::named(release))?;
+            let debian = apt.version(PACKAGE)?.ok_or_else(|| Error::NoPackage {
+                wanted: PACKAGE.into(),
+                looked: release.into(),
+                remedy: "name a release that has it, such as trixie".into(),
+            })?;
+            unpack_version(self, &apt, release, &debian, at)
+        };
+        let (prefix, manifest) = self.artefact(&format!("qemu/{release}"), make)?;
         from_prefix(&prefix, manifest)
     }
 }
@@ -141,26 +160,18 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let mut looked = Vec::new();
     for name in ["trixie-backports", "testing"] {
         let apt = Apt::open(store, lock, &host, &Release::named(name))?;
-        let Some(debian) = apt.version("qemu-system-x86")? else {
+        let Some(debian) = apt.version(PACKAGE)? else {
             looked.push(format!("{name} (none)"));
             continue;
         };
-        let upstream = debian.split_once(':').map_or(debian.as_str(), |(_epoch, v)| v);
-        match Version::parse(upstream) {
+        match Version::parse(upstream(&debian)) {
             Some(version) if version >= MIN_VERSION => {}
             _ => {
                 looked.push(format!("{name} ({debian})"));
                 continue;
             }
         }
-        let what = format!("QEMU {}", upstream.split('+').next().unwrap_or(upstream));
-        let debs = apt.fetch(&what, &apt.closure(&["qemu-system-x86"])?)?;
-        apt::unpack(store, &what, &debs, at)?;
-        let manifest = Manifest {
-            parts: vec![format!("QEMU {debian} (Debian {name})")],
-            packages: debs.into_iter().map(|d| d.record).collect(),
-            files: Vec::new(),
-        };
+        let manifest = unpack_version(store, &apt, name, &debian, at)?;
         // It must start here and know the device before it is kept.
         let trial = from_prefix(at, manifest.clone())?;
         let out = exec::run(trial.command().args(["-device", "help"]), &store.cancel, || ())?;
@@ -180,6 +191,24 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     })
 }
 
+/// A Debian version without its epoch.
+fn upstream(debian: &str) -> &str {
+    debian.split_once(':').map_or(debian, |(_epoch, v)| v)
+}
+
+/// The packages of this version and all they depend on.
+fn unpack_version(store: &Store, apt: &Apt<'_>, release: &str, debian: &str, at: &Path) -> Result<Manifest> {
+    let upstream = upstream(debian);
+    let what = format!("QEMU {}", upstream.split('+').next().unwrap_or(upstream));
+    let debs = apt.fetch(&what, &apt.closure(&[PACKAGE])?)?;
+    apt::unpack(store, &what, &debs, at)?;
+    Ok(Manifest {
+        parts: vec![format!("QEMU {debian} (Debian {release})")],
+        packages: debs.into_iter().map(|d| d.record).collect(),
+        files: Vec::new(),
+    })
+}
+
 /// How to run the packages unpacked under `prefix`.
 fn from_prefix(prefix: &Path, manifest: Manifest) -> Result<Qemu> {
     let loader = prefix.join("usr/lib64/ld-linux-x86-64.so.2");
@@ -193,9 +222,8 @@ fn from_prefix(prefix: &Path, manifest: Manifest) -> Result<Qemu> {
             });
         }
     }
-    let debian = manifest.package("qemu-system-x86").map(|p| p.version.clone()).unwrap_or_default();
-    let version =
-        Version::parse(debian.split_once(':').map_or(debian.as_str(), |(_epoch, v)| v)).unwrap_or(MIN_VERSION);
+    let debian = manifest.package(PACKAGE).map(|p| p.version.clone()).unwrap_or_default();
+    let version = Version::parse(upstream(&debian)).unwrap_or(MIN_VERSION);
     let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio", "usr/lib"]
         .map(|dir| prefix.join(dir).into_os_string())
         .join(OsString::from(":").as_os_str());

@@ -46,52 +46,65 @@ fn leaks(name: &str) -> bool {
         .contains(&name)
 }
 
+/// A nested cargo in the project's sources, for a target directory of this name, with nothing of an outer one but where it
+/// finds crates.
+pub(crate) fn cargo(target: &str) -> Result<Command> {
+    let root = source_root()?;
+    let target = match std::env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()) {
+        // Relative ones are meant from where the outer cargo was started, which nobody can know here.
+        Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
+        _ => root.join("target"),
+    }
+    .join(target);
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(leaks) {
+            command.env_remove(&name);
+        }
+    }
+    command.current_dir(&root).args([
+        "build",
+        "--release",
+        "--locked",
+        "--message-format=json-render-diagnostics",
+        "--config",
+        "profile.release.strip=true",
+        "--config",
+        "profile.release.debug=false",
+        "--target-dir",
+    ]);
+    command.arg(&target);
+    Ok(command)
+}
+
 impl Store {
     /// Every guest program, freshly built: (name, file). Cargo decides what is up to date.
     pub(crate) fn tools(&self) -> Result<Vec<(String, PathBuf)>> {
-        let root = source_root()?;
-        let target = match std::env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()) {
-            // Relative ones are meant from where the outer cargo was started, which nobody can know here.
-            Some(dir) if Path::new(&dir).is_absolute() => PathBuf::from(dir),
-            _ => root.join("target"),
-        }
-        .join("guest");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(leaks) {
-                command.env_remove(&name);
-            }
-        }
-        command.current_dir(&root).env("RUSTFLAGS", "-C target-feature=+crt-static").args([
-            "build",
-            "--release",
-            "--locked",
-            "--bins",
-            "--target",
-            TARGET,
-            "--message-format=json-render-diagnostics",
-            "--config",
-            "profile.release.strip=true",
-            "--config",
-            "profile.release.debug=false",
-            "--target-dir",
-        ]);
-        command.arg(&target);
+        let mut command = cargo("guest")?;
+        command.env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--bins", "--target", TARGET]);
         for package in PACKAGES {
             command.args(["--package", package]);
         }
+        let messages = self.build("the guest's programs", &mut command)?;
+        let mut tools: Vec<_> = messages.lines().filter_map(executable).collect();
+        tools.sort();
+        tools.dedup();
+        Ok(tools)
+    }
+
+    /// Runs a nested cargo; its messages.
+    pub(crate) fn build(&self, what: &str, command: &mut Command) -> Result<String> {
         // The step is shown only if cargo has something to do.
         let begun = std::time::Instant::now();
         let mut step = None;
-        let out = exec::run(&mut command, &self.cancel, || {
+        let out = exec::run(command, &self.cancel, || {
             if step.is_none() && begun.elapsed().as_millis() > 700 {
-                step = Some(self.progress.step("Building the guest's programs", None));
+                step = Some(self.progress.step(format!("Building {what}"), None));
             }
         })?;
         if !out.status.success() {
             return Err(Error::Build {
-                what: "building the guest's programs".into(),
+                what: format!("building {what}"),
                 status: out.status.to_string(),
                 log: out
                     .stderr
@@ -108,10 +121,7 @@ impl Store {
         if let Some(step) = step {
             step.done();
         }
-        let mut tools: Vec<_> = out.stdout.lines().filter_map(executable).collect();
-        tools.sort();
-        tools.dedup();
-        Ok(tools)
+        Ok(out.stdout)
     }
 }
 

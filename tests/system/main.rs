@@ -6,6 +6,7 @@
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised.
 
 mod accidents;
+mod counting;
 mod demo;
 mod help;
 mod input;
@@ -42,6 +43,8 @@ fn main() -> ExitCode {
     leftovers(&mut suite);
     four_nodes(&mut suite, Scale::from_env());
     oldest_kernel(&mut suite);
+    suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
+    suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("demo_shows_its_table", demo::shows_its_table);
     suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
     let mut newest = None;

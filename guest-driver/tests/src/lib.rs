@@ -7,6 +7,7 @@
 //! | `tg-demo` | two guests store into and load from each other's memory, checked word by word |
 //! | `tg-export`, `tg-store`, `tg-load` | one segment, one store, one load, by hand |
 //! | `tg-flood`, `tg-watch` | a store loop that outruns the network, and the receiver that checks it |
+//! | `tg-count` | single operations between markers, for the counting plugin |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
 //!
 //! Exit codes of all of them: 0 done, 1 a check failed, 2 usage, 3 the board, the driver or a peer refused.
@@ -14,8 +15,10 @@
 pub mod child;
 pub mod cli;
 pub mod flood;
+pub mod mark;
 pub mod peers;
 pub mod random;
 pub mod raw;
 pub mod stats;
+pub mod testdev;
 pub mod user;

@@ -19,4 +19,4 @@ mod report;
 
 pub use marker::{Marker, REGIONS, Region};
 pub use observer::{Access, Observer, Retired};
-pub use report::{Accesses, ParseError, Range, RegionCounts, Report};
+pub use report::{Accesses, ParseError, Passages, Range, RegionCounts, Report};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From events to counts.
 
-use crate::report::{Accesses, Range, RegionCounts, Report};
+use crate::report::{Accesses, Passages, Range, RegionCounts, Report};
 use crate::{Marker, Region};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -39,6 +39,13 @@ pub struct Observer {
     regions: BTreeMap<Region, Statistics>,
 }
 
+#[derive(Debug, Default)]
+struct Statistics {
+    broken: u64,
+    alone: Sum,
+    with_kernel: Sum,
+}
+
 /// One time through a region, not yet ended.
 #[derive(Debug)]
 struct Passage {
@@ -65,10 +72,10 @@ impl Tally {
     }
 }
 
+/// What passages of one kind had in common.
 #[derive(Debug, Default)]
-struct Statistics {
+struct Sum {
     passages: u64,
-    broken: u64,
     instructions: Range,
     kernel: Range,
     memory: Accesses,
@@ -77,6 +84,15 @@ struct Statistics {
 
 impl Statistics {
     fn add(&mut self, passage: &Passage, ended: Retired) {
+        let instructions = ended.user.saturating_sub(passage.begun.user);
+        let kernel = ended.kernel.saturating_sub(passage.begun.kernel);
+        let sum = if kernel > 0 { &mut self.with_kernel } else { &mut self.alone };
+        sum.add(passage, instructions, kernel);
+    }
+}
+
+impl Sum {
+    fn add(&mut self, passage: &Passage, instructions: u64, kernel: u64) {
         let first = self.passages == 0;
         let merge =
             |range: &mut Range, value: u64| if first { *range = Range::exactly(value) } else { range.add(value) };
@@ -86,8 +102,8 @@ impl Statistics {
             merge(&mut accesses.stores, tally.stores);
             merge(&mut accesses.stored, tally.stored);
         };
-        merge(&mut self.instructions, ended.user.saturating_sub(passage.begun.user));
-        merge(&mut self.kernel, ended.kernel.saturating_sub(passage.begun.kernel));
+        merge(&mut self.instructions, instructions);
+        merge(&mut self.kernel, kernel);
         merge_all(&mut self.memory, passage.memory);
         for name in passage.devices.keys() {
             if !self.devices.contains_key(name) {
@@ -99,6 +115,16 @@ impl Statistics {
             merge_all(accesses, passage.devices.get(name).copied().unwrap_or_default());
         }
         self.passages += 1;
+    }
+
+    fn report(&self) -> Passages {
+        Passages {
+            number: self.passages,
+            instructions: self.instructions,
+            kernel: self.kernel,
+            memory: self.memory,
+            devices: self.devices.iter().map(|(name, accesses)| (name.clone(), *accesses)).collect(),
+        }
     }
 }
 
@@ -155,12 +181,9 @@ impl Observer {
     pub fn report(&self) -> Report {
         let regions = self.regions.iter().map(|(&region, s)| RegionCounts {
             region,
-            passages: s.passages,
             broken: s.broken,
-            instructions: s.instructions,
-            kernel: s.kernel,
-            memory: s.memory,
-            devices: s.devices.iter().map(|(name, accesses)| (name.clone(), *accesses)).collect(),
+            alone: s.alone.report(),
+            with_kernel: s.with_kernel.report(),
         });
         Report { regions: regions.collect() }
     }
@@ -183,8 +206,12 @@ mod tests {
         Access { device, store: false, size: 4 }
     }
 
-    fn one(report: &Report, region: Region) -> &RegionCounts {
+    fn counts(report: &Report, region: Region) -> &RegionCounts {
         report.region(region).expect("the region was measured")
+    }
+
+    fn one(report: &Report, region: Region) -> &Passages {
+        &counts(report, region).alone
     }
 
     #[test]
@@ -197,7 +224,8 @@ mod tests {
         o.access(0, store(Some("window")));
         let report = o.report();
         let counts = one(&report, 7);
-        assert_eq!((counts.passages, counts.broken), (1, 0));
+        assert_eq!(counts.number, 1);
+        assert_eq!(report.region(7).map(|r| (r.broken, &r.with_kernel)), Some((0, &Passages::default())));
         assert_eq!((counts.instructions, counts.kernel), (Range::exactly(1), Range::exactly(0)));
         assert_eq!((counts.memory.loads, counts.memory.stores), (Range::exactly(0), Range::exactly(1)));
         let window = counts.device("window");
@@ -245,6 +273,26 @@ mod tests {
     }
 
     #[test]
+    fn a_passage_with_an_interrupt_does_not_blur_the_others() {
+        let mut o = Observer::new();
+        for interrupted in [false, true, false, true] {
+            let kernel = if interrupted { 3000 } else { 0 };
+            o.marker(0, Marker::Begin(1), at(0, 0));
+            o.access(0, store(Some("window")));
+            if interrupted {
+                o.access(0, store(Some("apic")));
+            }
+            o.marker(0, Marker::End(1), at(1, kernel));
+        }
+        let report = o.report();
+        let counts = counts(&report, 1);
+        assert_eq!((counts.alone.number, counts.with_kernel.number), (2, 2));
+        assert_eq!((counts.alone.memory.stores, counts.alone.devices.len()), (Range::exactly(1), 1));
+        assert_eq!(counts.with_kernel.kernel, Range::exactly(3000));
+        assert_eq!(counts.with_kernel.device("apic").stores, Range::exactly(1));
+    }
+
+    #[test]
     fn a_device_first_touched_late_was_not_touched_before() {
         let mut o = Observer::new();
         for touched in [false, true] {
@@ -284,12 +332,12 @@ mod tests {
         let mut o = Observer::new();
         o.marker(0, Marker::Begin(1), at(0, 0));
         o.marker(1, Marker::End(1), at(1000, 0));
-        assert_eq!((one(&o.report(), 1).passages, one(&o.report(), 1).broken), (0, 1));
+        assert_eq!((one(&o.report(), 1).number, counts(&o.report(), 1).broken), (0, 1));
         // The next passage where it began is not prolonged by it.
         o.marker(0, Marker::Begin(1), at(500, 0));
         o.marker(0, Marker::End(1), at(501, 0));
         let report = o.report();
-        assert_eq!((one(&report, 1).passages, one(&report, 1).broken), (1, 2));
+        assert_eq!((one(&report, 1).number, counts(&report, 1).broken), (1, 2));
         assert_eq!(one(&report, 1).instructions, Range::exactly(1));
     }
 
@@ -324,10 +372,12 @@ mod tests {
         /// Against a count by hand of what lies between each begin and its end.
         #[test]
         fn counts_are_those_of_the_events_between(steps in proptest::collection::vec(step(), 0..200)) {
+            // Three quarters of the time nothing of the kernel's runs.
+            let retired = |now: usize| at(now as u64, 2 * (now / 16) as u64);
             let mut o = Observer::new();
             for (now, step) in steps.iter().enumerate() {
                 match *step {
-                    Step::Marker(v, m) => o.marker(v, m, at(now as u64, 2 * now as u64)),
+                    Step::Marker(v, m) => o.marker(v, m, retired(now)),
                     Step::Access(v, d, store, size) => {
                         o.access(v, Access { device: d.and_then(|d| DEVICES.get(d).copied()), store, size });
                     }
@@ -358,13 +408,17 @@ mod tests {
                     prop_assert!(passages.is_empty() && broken == 0);
                     continue;
                 };
-                prop_assert_eq!((counts.passages, counts.broken), (passages.len() as u64, broken));
+                prop_assert_eq!(counts.broken, broken);
+                let enters = |p: &(u32, usize, usize)| retired(p.2).kernel > retired(p.1).kernel;
+                let (with_kernel, alone): (Vec<_>, Vec<_>) = passages.into_iter().partition(enters);
+                for (passages, counts) in [(alone, &counts.alone), (with_kernel, &counts.with_kernel)] {
+                prop_assert_eq!(counts.number, passages.len() as u64);
                 let range = |of: &dyn Fn(&(u32, usize, usize)) -> u64| Range {
                     least: passages.iter().map(of).min().unwrap_or(0),
                     most: passages.iter().map(of).max().unwrap_or(0),
                 };
                 prop_assert_eq!(counts.instructions, range(&|p| (p.2 - p.1) as u64));
-                prop_assert_eq!(counts.kernel, range(&|p| 2 * (p.2 - p.1) as u64));
+                prop_assert_eq!(counts.kernel, range(&|p| retired(p.2).kernel - retired(p.1).kernel));
                 let sum = |p: &(u32, usize, usize), device: Option<usize>, store: bool, bytes: bool| {
                     steps[p.1..p.2].iter().map(|step| match *step {
                         Step::Access(v, d, s, n) if v == p.0 && s == store && (device.is_none() || d == device) => {
@@ -378,6 +432,7 @@ mod tests {
                     prop_assert_eq!(found.loaded, range(&|p| sum(p, device, false, true)));
                     prop_assert_eq!(found.stores, range(&|p| sum(p, device, true, false)));
                     prop_assert_eq!(found.stored, range(&|p| sum(p, device, true, true)));
+                }
                 }
             }
         }

@@ -5,13 +5,17 @@
 //!
 //! ```text
 //! region passages broken instructions kernel loads loaded stores stored device
-//!      2       20      0            1      0     0      0      1      8 -
-//!      2       20      0            -      -     0      0      1      8 vfio-user:hib0 BAR 4
+//!      2       19      0            1      0     0      0      1      8 -
+//!      2       19      0            -      -     0      0      1      8 vfio-user:/run/hib0 BAR 4
+//!      2        1      0            1   3295  1032   7151    638   4728 -
+//!      2        1      0            -      -     0      0      2      8 apic-msi
+//!      2        1      0            -      -     0      0      1      8 vfio-user:/run/hib0 BAR 4
 //! ```
 //!
 //! `instructions` and `kernel` are those at user and kernel addresses; `loads` and `stores` are accesses, `loaded` and
 //! `stored` their bytes, of the whole region (device `-`, RAM included) or of one device. Numbers are per passage; if
-//! passages differ, the least and the most: `3..17`.
+//! passages differ, the least and the most: `3..17`. Passages in which the kernel ran have lines of their own, as here
+//! one that an interrupt fell into; so those without are exact.
 
 use crate::Region;
 use alloc::borrow::ToOwned;
@@ -69,15 +73,11 @@ pub struct Accesses {
     pub stored: Range,
 }
 
-/// Counts of one region.
+/// Counts of some passages of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RegionCounts {
-    /// Its number.
-    pub region: Region,
-    /// Times it was passed and counted.
-    pub passages: u64,
-    /// Times it was passed and not counted.
-    pub broken: u64,
+pub struct Passages {
+    /// How many there were.
+    pub number: u64,
     /// Instructions at user addresses. One that faults counts each time it is begun.
     pub instructions: Range,
     /// Instructions at kernel addresses.
@@ -88,11 +88,25 @@ pub struct RegionCounts {
     pub devices: Vec<(String, Accesses)>,
 }
 
-impl RegionCounts {
-    /// Accesses to devices whose names end so; none if there is no such device, the first one's if there are several.
+impl Passages {
+    /// Accesses to the device whose name ends so; none if it was not touched, the first one's if there are several.
     pub fn device(&self, end: &str) -> Accesses {
         self.devices.iter().find(|(name, _)| name.ends_with(end)).map(|(_, accesses)| *accesses).unwrap_or_default()
     }
+}
+
+/// Counts of one region.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegionCounts {
+    /// Its number.
+    pub region: Region,
+    /// Times it was passed and not counted.
+    pub broken: u64,
+    /// Passages in which the kernel did not run: nothing but the guest program's own instructions.
+    pub alone: Passages,
+    /// Passages with a system call, a fault or an interrupt in them, whatever else then ran on the processor included.
+    /// The least of them is what the region's own system calls need.
+    pub with_kernel: Passages,
 }
 
 /// What has been counted.
@@ -133,6 +147,13 @@ fn printable(name: &str) -> String {
     if name.is_empty() || name == NONE { "?".to_owned() } else { name.to_owned() }
 }
 
+/// The passages of the last line, and their region.
+fn last(regions: &mut [RegionCounts]) -> Option<(Region, &mut Passages)> {
+    let counts = regions.last_mut()?;
+    let with_kernel = counts.with_kernel.number > 0;
+    Some((counts.region, if with_kernel { &mut counts.with_kernel } else { &mut counts.alone }))
+}
+
 impl Report {
     /// The counts of one region.
     pub fn region(&self, region: Region) -> Option<&RegionCounts> {
@@ -163,24 +184,29 @@ impl Report {
             let range = |at: usize| Range::parse(words[at]).ok_or_else(|| wrong("a number, or LEAST..MOST"));
             let region = words[0].parse().map_err(|_| wrong("the number of a region"))?;
             let memory = Accesses { loads: range(5)?, loaded: range(6)?, stores: range(7)?, stored: range(8)? };
-            if device == NONE {
-                report.regions.push(RegionCounts {
-                    region,
-                    passages: number(1)?,
-                    broken: number(2)?,
-                    instructions: range(3)?,
-                    kernel: range(4)?,
-                    memory,
-                    devices: Vec::new(),
-                });
+            if device != NONE {
+                match last(&mut report.regions) {
+                    Some((above, passages)) if above == region && !device.is_empty() => {
+                        passages.devices.push((device.to_owned(), memory));
+                    }
+                    _ => return Err(wrong("a device of the region above")),
+                }
                 continue;
             }
-            match report.regions.last_mut() {
-                Some(last) if last.region == region && !device.is_empty() => {
-                    last.devices.push((device.to_owned(), memory));
-                }
-                _ => return Err(wrong("a device of the region above")),
+            let passages = Passages {
+                number: number(1)?,
+                instructions: range(3)?,
+                kernel: range(4)?,
+                memory,
+                devices: Vec::new(),
+            };
+            let broken = number(2)?;
+            if report.regions.last().is_none_or(|last| last.region != region) {
+                report.regions.push(RegionCounts { region, broken, ..RegionCounts::default() });
             }
+            let Some(counts) = report.regions.last_mut() else { continue };
+            let place = if passages.kernel.most > 0 { &mut counts.with_kernel } else { &mut counts.alone };
+            *place = passages;
         }
         Ok(report)
     }
@@ -190,23 +216,31 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = alloc::vec![HEADER.map(ToOwned::to_owned)];
         for r in &self.regions {
-            let line = |instructions: String, kernel: String, a: &Accesses, device: String| {
-                [
-                    r.region.to_string(),
-                    r.passages.to_string(),
-                    r.broken.to_string(),
-                    instructions,
-                    kernel,
-                    a.loads.to_string(),
-                    a.loaded.to_string(),
-                    a.stores.to_string(),
-                    a.stored.to_string(),
-                    device,
-                ]
-            };
-            lines.push(line(r.instructions.to_string(), r.kernel.to_string(), &r.memory, NONE.to_owned()));
-            for (name, accesses) in &r.devices {
-                lines.push(line(NONE.to_owned(), NONE.to_owned(), accesses, printable(name)));
+            for passages in [&r.alone, &r.with_kernel] {
+                // A region that was only ever broken still has its line.
+                let only_broken = core::ptr::eq(passages, &r.alone) && r.with_kernel.number == 0;
+                if passages.number == 0 && !only_broken {
+                    continue;
+                }
+                let line = |instructions: String, kernel: String, a: &Accesses, device: String| {
+                    [
+                        r.region.to_string(),
+                        passages.number.to_string(),
+                        r.broken.to_string(),
+                        instructions,
+                        kernel,
+                        a.loads.to_string(),
+                        a.loaded.to_string(),
+                        a.stores.to_string(),
+                        a.stored.to_string(),
+                        device,
+                    ]
+                };
+                let (instructions, kernel) = (passages.instructions.to_string(), passages.kernel.to_string());
+                lines.push(line(instructions, kernel, &passages.memory, NONE.to_owned()));
+                for (name, accesses) in &passages.devices {
+                    lines.push(line(NONE.to_owned(), NONE.to_owned(), accesses, printable(name)));
+                }
             }
         }
         let width = |column: usize| lines.iter().map(|line| line[column].len()).max().unwrap_or(0);
@@ -227,18 +261,19 @@ mod tests {
 
     fn report() -> Report {
         let one = Accesses { stores: Range::exactly(1), stored: Range::exactly(8), ..Accesses::default() };
+        let alone = Passages {
+            number: 19,
+            instructions: Range::exactly(1),
+            memory: one,
+            devices: alloc::vec![("vfio-user:/run/a  b/hib0 BAR 4".into(), one)],
+            ..Passages::default()
+        };
+        let with_kernel = Passages { number: 1, kernel: Range { least: 5, most: 2715 }, ..alone.clone() };
         Report {
             regions: alloc::vec![
-                RegionCounts { region: 1, passages: 20, ..RegionCounts::default() },
-                RegionCounts {
-                    region: 12,
-                    passages: 20,
-                    broken: 1,
-                    instructions: Range::exactly(1),
-                    kernel: Range { least: 0, most: 2715 },
-                    memory: one,
-                    devices: alloc::vec![("vfio-user:/run/a  b/hib0 BAR 4".into(), one)],
-                },
+                RegionCounts { region: 1, broken: 1, ..RegionCounts::default() },
+                RegionCounts { region: 2, broken: 0, alone, with_kernel: with_kernel.clone() },
+                RegionCounts { region: 12, with_kernel, ..RegionCounts::default() },
             ],
         }
     }
@@ -247,9 +282,13 @@ mod tests {
     fn the_table_is_for_people() {
         let expected = "\
 region passages broken instructions  kernel loads loaded stores stored device
-     1       20      0            0       0     0      0      0      0 -
-    12       20      1            1 0..2715     0      0      1      8 -
-    12       20      1            -       -     0      0      1      8 vfio-user:/run/a  b/hib0 BAR 4
+     1        0      1            0       0     0      0      0      0 -
+     2       19      0            1       0     0      0      1      8 -
+     2       19      0            -       -     0      0      1      8 vfio-user:/run/a  b/hib0 BAR 4
+     2        1      0            1 5..2715     0      0      1      8 -
+     2        1      0            -       -     0      0      1      8 vfio-user:/run/a  b/hib0 BAR 4
+    12        1      0            1 5..2715     0      0      1      8 -
+    12        1      0            -       -     0      0      1      8 vfio-user:/run/a  b/hib0 BAR 4
 ";
         assert_eq!(report().to_string(), expected);
     }
@@ -259,16 +298,16 @@ region passages broken instructions  kernel loads loaded stores stored device
         assert_eq!(Report::parse(&report().to_string()), Ok(report()));
         assert_eq!(Report::parse(&Report::default().to_string()), Ok(Report::default()));
         assert_eq!(Report::parse(""), Ok(Report::default()));
-        assert_eq!(report().region(12).map(|r| r.device("BAR 4").stores), Some(Range::exactly(1)));
+        assert_eq!(report().region(12).map(|r| r.with_kernel.device("BAR 4").stores), Some(Range::exactly(1)));
     }
 
     #[test]
     fn names_that_would_break_the_table_do_not() {
         for (name, shown) in [("a\nb", "a?b"), ("-", "?"), ("  ", "?"), ("", "?"), ("\t x ", "? x")] {
             let mut report = report();
-            report.regions[1].devices[0].0 = name.into();
+            report.regions[1].alone.devices[0].0 = name.into();
             let read = Report::parse(&report.to_string()).unwrap();
-            assert_eq!(read.regions[1].devices[0].0, shown, "{name:?}");
+            assert_eq!(read.regions[1].alone.devices[0].0, shown, "{name:?}");
         }
     }
 

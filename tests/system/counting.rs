@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! "One store instruction" counted: by a plugin in QEMU that sees every instruction and every access of the guest.
+
+use crate::help::Export;
+use crate::settings;
+use anyhow::{Context, Result, ensure};
+use observer_core::{Accesses, Passages, Range, Region, RegionCounts, Report};
+use std::ffi::OsString;
+use std::path::Path;
+use telegraphos_cluster::{Cluster, GuestCommand, ProgressMode, prepare};
+use telegraphos_images::{Progress, Qemu, Store};
+
+/// Times `tg-count` does everything.
+const PASSAGES: u64 = 20;
+
+/// What a run of `tg-count` counted.
+struct Counted {
+    report: Report,
+    /// Numbers and names of its regions.
+    regions: Vec<(Region, String)>,
+}
+
+impl Counted {
+    /// Runs `tg-count` in a guest whose plugin writes to `out`.
+    fn by(command: GuestCommand, out: &Path) -> Result<Counted> {
+        let said = command.check()?;
+        let word = |line: &str, name: &str| {
+            let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+            value.map(str::to_owned).with_context(|| format!("no {name}= in {line:?}"))
+        };
+        let lines = said.lines().filter(|line| line.starts_with("REGION "));
+        let regions = lines.map(|line| Ok((word(line, "id")?.parse()?, word(line, "op")?))).collect::<Result<_>>()?;
+        let table =
+            std::fs::read_to_string(out).with_context(|| format!("the plugin has not written {}", out.display()))?;
+        println!("{table}");
+        Ok(Counted { report: Report::parse(&table)?, regions })
+    }
+
+    fn of(&self, op: &str) -> Result<&RegionCounts> {
+        let (region, _) =
+            self.regions.iter().find(|(_, name)| name == op).with_context(|| format!("no region is {op}"))?;
+        let counts = self.report.region(*region).with_context(|| format!("{op} was not counted"))?;
+        let number = counts.alone.number + counts.with_kernel.number;
+        ensure!(
+            (number, counts.broken) == (PASSAGES, 0),
+            "{op}: {number} passages, {} broken: expected {PASSAGES} and 0",
+            counts.broken
+        );
+        Ok(counts)
+    }
+
+    /// Of the passages without interrupt; there must be some, since the operation itself needs no kernel.
+    fn alone(&self, op: &str) -> Result<&Passages> {
+        let counts = self.of(op)?;
+        ensure!(counts.alone.number > 0, "the kernel ran in every passage of {op}: {counts:?}");
+        Ok(&counts.alone)
+    }
+}
+
+/// Exactly `number` instructions, each a store (or load) of `bytes` to this device and nothing else.
+fn is_exactly(counts: &Passages, number: u64, store: bool, bytes: u64, device: &str) -> Result<()> {
+    let (count, size) = (Range::exactly(number), Range::exactly(number * bytes));
+    let expected = match store {
+        true => Accesses { stores: count, stored: size, ..Accesses::default() },
+        false => Accesses { loads: count, loaded: size, ..Accesses::default() },
+    };
+    let what = if store { "store" } else { "load" };
+    ensure!(counts.instructions == count, "{} instructions: expected {number}", counts.instructions);
+    ensure!(counts.memory == expected, "accesses {:?}: expected {number} {what}s of {bytes} bytes", counts.memory);
+    let found = counts.device(device);
+    ensure!(found == expected, "accesses to {device} {found:?}: expected {number} {what}s of {bytes} bytes");
+    Ok(())
+}
+
+/// What holds for every device with plain accesses.
+fn plain_accesses(counted: &Counted, bytes: u64, device: &str) -> Result<()> {
+    let nothing = counted.alone("nothing")?;
+    ensure!(nothing.instructions == Range::exactly(0) && nothing.memory == Accesses::default(), "{nothing:?}");
+    let check =
+        |op: &str, number, store| is_exactly(counted.alone(op)?, number, store, bytes, device).context(op.to_owned());
+    check("store", 1, true)?;
+    check("stores-100", 100, true)?;
+    check("load", 1, false)?;
+    // That the test can fail.
+    check("two-stores", 2, true)?;
+    let two = is_exactly(counted.alone("two-stores")?, 1, true, bytes, device);
+    ensure!(two.is_err(), "two stores pass for one");
+    // As the compiler likes it: perhaps with instructions besides.
+    let of_loop = counted.alone("loop-100")?;
+    ensure!(of_loop.device(device).stores == Range::exactly(100), "loop-100: {of_loop:?}");
+    ensure!(of_loop.instructions.least >= 100, "loop-100: {} instructions", of_loop.instructions);
+    Ok(())
+}
+
+/// The options of QEMU that load the plugin.
+fn with_plugin(store: &Store, qemu: &Qemu, out: &Path) -> Result<Vec<OsString>> {
+    let plugin = store.plugin(qemu.version)?;
+    let quoted = |path: &Path| path.display().to_string().replace(',', ",,");
+    Ok(vec!["-plugin".into(), format!("{},out={}", quoted(&plugin), quoted(out)).into()])
+}
+
+/// A remote store is one instruction, and that is a store of 8 bytes to the window; a remote load is one load.
+pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().join("counts");
+    let settings = settings("counting");
+    let qemu = prepare(&settings, ProgressMode::Plain)?.qemu;
+    let options = with_plugin(&Store::open(None, Progress::Plain)?, &qemu, &out)?;
+    let cluster = Cluster::builder().nodes(2).settings(settings).node(0, |node| node.qemu_options = options).boot()?;
+    let _box = Export::of(cluster.node(1), "box", "64K")?;
+    let command = cluster.node(0).argv(&["tg-count", "1", "box", "--passages", &PASSAGES.to_string()]);
+    let counted = Counted::by(command, &out)?;
+    plain_accesses(&counted, 8, WINDOW)?;
+    // What the library does for one word: the same single access, and no system call.
+    for (op, store) in [("put", true), ("get", false)] {
+        let counts = counted.alone(op)?;
+        let window = counts.device(WINDOW);
+        let (number, other) = if store { (window.stores, window.loads) } else { (window.loads, window.stores) };
+        ensure!((number, other) == (Range::exactly(1), Range::exactly(0)), "{op}: {counts:?}");
+        ensure!(counts.devices.len() == 1, "{op} touches more than the window: {counts:?}");
+    }
+    // A fence is one store to the process's own page, and waiting in memory.
+    let quiet = counted.of("quiet")?;
+    for passages in [&quiet.alone, &quiet.with_kernel].into_iter().filter(|p| p.number > 0) {
+        ensure!(passages.device(CONTEXT).stores == Range::exactly(1), "quiet: {passages:?}");
+        ensure!(passages.device(WINDOW) == Accesses::default(), "quiet: {passages:?}");
+    }
+    Ok(())
+}
+
+/// As QEMU names the board's regions: their names end so.
+const WINDOW: &str = "BAR 4";
+const CONTEXT: &str = "BAR 2";
+
+/// The plugin built on the crate `qemu-plugin`, in the last Debian's QEMU, which has no HIB.
+pub(crate) fn the_crates_plugin_counts_the_same() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let out = directory.path().join("counts");
+    let store = Store::open(None, Progress::Plain)?;
+    let qemu = store.qemu_of("trixie")?;
+    println!("  QEMU {}", qemu.version);
+    let options = with_plugin(&store, &qemu, &out)?;
+    let builder = Cluster::builder().nodes(1).settings(settings("counting-crate"));
+    let cluster = builder
+        .each(|node| {
+            (node.hib, node.driver, node.test_device) = (false, false, true);
+            node.qemu = Some(qemu);
+            node.qemu_options = options;
+        })
+        .boot()?;
+    let command = cluster.node(0).argv(&["tg-count", "--testdev", "--passages", &PASSAGES.to_string()]);
+    let counted = Counted::by(command.as_root(), &out)?;
+    plain_accesses(&counted, 1, TESTDEV)
+}
+
+/// As QEMU names BAR0 of its pci-testdev.
+const TESTDEV: &str = "pci-testdev-mmio";
