@@ -139,9 +139,10 @@ impl Board {
         let mut actions = std::mem::take(&mut self.actions);
         self.hib.handle(event, &mut actions);
         let mut at = 0;
-        while let Some(action) = actions.get(at).copied() {
+        while let Some(action) = actions.get_mut(at) {
             at += 1;
-            match action {
+            // Taken, not copied: it may carry a block.
+            match std::mem::replace(action, Action::ResetDone) {
                 Action::Step { step, op } => {
                     let result = self.memory.perform(&op);
                     self.hib.handle(Event::StepDone { step, result }, &mut actions);

@@ -16,14 +16,14 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use hib_core::{Step, StepResult};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
-use telegraphos_wire::Status;
 use telegraphos_wire::admin::Command;
+use telegraphos_wire::{AtomicOp, Block, Status};
 
 use crate::vfio::Refused;
 use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
@@ -107,6 +107,91 @@ impl Mapping {
         }
         Some(())
     }
+}
+
+impl Mapping {
+    fn atomic(&self, offset: u64, size: u8, op: AtomicOp, operand: u64, compare: u64) -> Option<u64> {
+        if !self.writable || !matches!(size, 4 | 8) {
+            return None;
+        }
+        let at = self.at(offset, usize::from(size))?;
+        Some(if size == 4 {
+            // SAFETY: as for `store`.
+            let word = unsafe { AtomicU32::from_ptr(at.cast()) };
+            u64::from(match op {
+                AtomicOp::Swap => word.swap(operand as u32, Ordering::AcqRel),
+                AtomicOp::Add => word.fetch_add(operand as u32, Ordering::AcqRel),
+                AtomicOp::CompareSwap => word
+                    .compare_exchange(compare as u32, operand as u32, Ordering::AcqRel, Ordering::Acquire)
+                    .unwrap_or_else(|found| found),
+            })
+        } else {
+            // SAFETY: as for `store`.
+            let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+            match op {
+                AtomicOp::Swap => word.swap(operand, Ordering::AcqRel),
+                AtomicOp::Add => word.fetch_add(operand, Ordering::AcqRel),
+                AtomicOp::CompareSwap => word
+                    .compare_exchange(compare, operand, Ordering::AcqRel, Ordering::Acquire)
+                    .unwrap_or_else(|found| found),
+            }
+        })
+    }
+
+    /// The bytes of a block: whole words where it covers them.
+    fn load_block(&self, offset: u64, length: u32) -> Option<Block> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(length as usize).filter(|end| *end <= self.len)?;
+        let mut bytes = vec![0; length as usize];
+        for (at, piece) in pieces(start, end) {
+            // SAFETY: `pieces` stays within start..end, which lies within the mapping, and gives 8 bytes only where they are
+            // aligned. The guest may write meanwhile, which is why each access is atomic.
+            unsafe {
+                let address = self.base.as_ptr().add(at);
+                if piece == 8 {
+                    let word = AtomicU64::from_ptr(address.cast()).load(Ordering::Relaxed);
+                    bytes[at - start..at - start + 8].copy_from_slice(&word.to_ne_bytes());
+                } else {
+                    bytes[at - start] = AtomicU8::from_ptr(address).load(Ordering::Relaxed);
+                }
+            }
+        }
+        fence(Ordering::Acquire);
+        Some(bytes.into())
+    }
+
+    fn store_block(&self, offset: u64, bytes: &[u8]) -> Option<()> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(bytes.len()).filter(|end| *end <= self.len && self.writable)?;
+        fence(Ordering::Release);
+        for (at, piece) in pieces(start, end) {
+            // SAFETY: as in `load_block`; the mapping is writable.
+            unsafe {
+                let address = self.base.as_ptr().add(at);
+                if piece == 8 {
+                    let mut word = [0; 8];
+                    word.copy_from_slice(&bytes[at - start..at - start + 8]);
+                    AtomicU64::from_ptr(address.cast()).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+                } else {
+                    AtomicU8::from_ptr(address).store(bytes[at - start], Ordering::Relaxed);
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Cuts a range into aligned words of 8 bytes and single bytes at its ends: where each begins, and its size.
+fn pieces(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = start;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        let size = if at % 8 == 0 && end - at >= 8 { 8 } else { 1 };
+        at += size;
+        Some((at - size, size))
+    })
 }
 
 impl Drop for Mapping {
@@ -249,6 +334,18 @@ impl GuestMemory {
     /// Performs a step of the core.
     pub fn perform(&self, step: &Step) -> StepResult {
         match *step {
+            Step::Atomic { address, size, op, operand, compare } => match self.find(address) {
+                Ok((mapping, offset)) => mapping.atomic(offset, size, op, operand, compare).map(StepResult::Loaded),
+                Err(status) => return StepResult::Failed(status),
+            },
+            Step::LoadBlock { address, length } => match self.find(address) {
+                Ok((mapping, offset)) => mapping.load_block(offset, length).map(StepResult::Block),
+                Err(status) => return StepResult::Failed(status),
+            },
+            Step::StoreBlock { address, ref data } => match self.find(address) {
+                Ok((mapping, offset)) => mapping.store_block(offset, data).map(|()| StepResult::Stored),
+                Err(status) => return StepResult::Failed(status),
+            },
             Step::Load { address, size } => match self.find(address) {
                 Ok((mapping, offset)) => mapping.load(offset, size).map(StepResult::Loaded),
                 Err(status) => return StepResult::Failed(status),
@@ -337,6 +434,45 @@ mod tests {
         assert_eq!(memory.perform(&Step::Load { address: 0x1000, size: 3 }), fault);
         assert_eq!(memory.perform(&Step::LoadCommand { address: 0x2000 - 128 }), fault);
         assert!(matches!(memory.perform(&Step::LoadCommand { address: 0x1f00 }), StepResult::Command(_)));
+    }
+
+    #[test]
+    fn blocks_of_any_alignment_and_atomics_touch_what_they_name_and_no_more() {
+        let mut memory = GuestMemory::default();
+        memory.map(&request(0x1000, 0x1000, RW), Some(file(0x1000))).unwrap();
+        let whole = Step::LoadBlock { address: 0x1000, length: 0x1000 };
+        let mut wanted = vec![0; 0x1000];
+        for (n, (start, length)) in
+            [(0usize, 1usize), (3, 20), (100, 8), (128, 64), (201, 7), (4090, 6)].iter().enumerate()
+        {
+            let data: Block = (0..*length).map(|i| (i * 5 + n + 1) as u8).collect();
+            wanted[*start..start + length].copy_from_slice(&data);
+            let address = 0x1000 + *start as u64;
+            assert_eq!(memory.perform(&Step::StoreBlock { address, data: data.clone() }), StepResult::Stored);
+            let load = Step::LoadBlock { address, length: *length as u32 };
+            assert_eq!(memory.perform(&load), StepResult::Block(data));
+            assert_eq!(memory.perform(&whole), StepResult::Block(wanted.as_slice().into()));
+        }
+        let fault = StepResult::Failed(Status::MemoryFault);
+        assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2 }), fault);
+        assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into() }), fault);
+        let atomic = |address, size, op, operand, compare| Step::Atomic { address, size, op, operand, compare };
+        for (step, old) in [
+            (atomic(0x1800, 8, AtomicOp::Swap, u64::MAX, 0), 0),
+            (atomic(0x1800, 4, AtomicOp::Add, 2, 0), 0xffff_ffff),
+            (atomic(0x1800, 8, AtomicOp::CompareSwap, 5, 0xffff_ffff_0000_0001), 0xffff_ffff_0000_0001),
+            (atomic(0x1800, 4, AtomicOp::CompareSwap, 9, 6), 5),
+            (atomic(0x1804, 4, AtomicOp::Swap, 7, 0), 0),
+            (atomic(0x1800, 8, AtomicOp::Add, 0, 0), 7 << 32 | 5),
+        ] {
+            assert_eq!(memory.perform(&step), StepResult::Loaded(old), "{step:?}");
+        }
+        assert_eq!(memory.perform(&atomic(0x1804, 8, AtomicOp::Add, 1, 0)), fault, "unaligned");
+        assert_eq!(memory.perform(&atomic(0x1800, 2, AtomicOp::Add, 1, 0)), fault);
+        let mut only = GuestMemory::default();
+        only.map(&request(0x1000, 0x1000, dma_map::READ), Some(file(0x1000))).unwrap();
+        assert_eq!(only.perform(&atomic(0x1000, 8, AtomicOp::Add, 1, 0)), fault, "read-only");
+        assert_eq!(only.perform(&Step::StoreBlock { address: 0x1000, data: [0; 1].into() }), fault);
     }
 
     #[test]

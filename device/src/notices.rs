@@ -19,6 +19,7 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
         Notice::BadAccess { .. } => "bad access",
         Notice::LostStore(_) => "lost store",
         Notice::FailedLoad { .. } => "failed load",
+        Notice::FailedOperation { .. } => "failed operation",
         Notice::Congested { .. } => "congested",
         Notice::Refused { .. } => "refused",
         Notice::Admin { .. } => "admin",
@@ -36,6 +37,9 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
             None => warn!("a store to node {} was lost: {}{more}", lost.node, lost.status),
         },
         Notice::FailedLoad { node, status } => warn!("a load from node {node} was answered all-ones: {status}{more}"),
+        Notice::FailedOperation { node, status } => {
+            warn!("an atomic or a copy with node {node} failed: {status}{more}")
+        }
         Notice::Congested { import, on: true } => {
             info!("import {import} is congested: its processes are stopped{more}")
         }

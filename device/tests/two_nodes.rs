@@ -354,16 +354,16 @@ fn a_fabric_that_goes_and_comes_back_is_joined_again() {
 fn a_load_that_nobody_answers_is_all_ones_in_time() {
     // A fabric that welcomes, announces a neighbour, and then swallows everything.
     use std::io::Write;
-    use telegraphos_wire::link::{Frame, MAX_LEN};
+    use telegraphos_wire::link::Frame;
     let dir = tempfile::tempdir().unwrap();
     let listener = std::os::unix::net::UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
     let settings = Settings { load_limit_ms: Some(50), ..Settings::default() };
     let n0 = Node::start(dir.path(), 0, settings);
     let (mut fabric, _) = listener.accept().unwrap();
     let mut say = |frame: Frame| {
-        let mut bytes = [0; MAX_LEN];
-        let len = frame.encode(&mut bytes);
-        fabric.write_all(&bytes[..len]).unwrap();
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        fabric.write_all(&bytes).unwrap();
     };
     say(Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [256; 4] });
     say(Frame::NodeUp { node: 1, incarnation: 0x1000 });

@@ -24,8 +24,8 @@ use crate::limit::{Limiter, Suffix};
 use crate::link::{Input, Output};
 use crate::listener::{ListenError, Listener};
 
-/// Frames of the largest size that one connection's output buffer holds: 64 KiB.
-const OUT_ROOM: usize = (64 << 10) / MAX_LEN;
+/// Frames of the largest size that one connection's output buffer holds: 1 MiB.
+const OUT_ROOM: usize = (1 << 20) / MAX_LEN;
 /// Connections beyond one per node: joiners that are being refused or have not said hello.
 const SPARE_CONNECTIONS: usize = 64;
 

@@ -22,8 +22,8 @@ use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
 /// Bytes asked for in one receive.
 pub const BATCH: usize = 64 << 10;
-/// Bytes of encoded frames that may wait for the socket.
-pub const OUT_LIMIT: usize = 1 << 20;
+/// Bytes of encoded frames that may wait for the socket: what the credits of both sides allow, if all carry whole blocks.
+pub const OUT_LIMIT: usize = 8 << 20;
 
 /// Frames decoded from the bytes of a stream, which arrive in any pieces. Holds at most [`BATCH`] bytes.
 #[derive(Debug)]
@@ -82,9 +82,7 @@ impl Output {
     }
 
     pub(crate) fn push(&mut self, frame: &Frame) {
-        let mut bytes = [0; MAX_LEN];
-        let len = frame.encode(&mut bytes);
-        self.bytes.extend_from_slice(&bytes[..len]);
+        frame.encode(&mut self.bytes);
     }
 
     /// One send (more only while the kernel takes part of it). True when nothing is left.
@@ -251,9 +249,7 @@ mod tests {
         let sent: Vec<Frame> = (0..50).map(|n| Frame::NodeUp { node: n, incarnation: u32::from(n) << 12 }).collect();
         let mut bytes = Vec::new();
         for frame in &sent {
-            let mut b = [0; MAX_LEN];
-            let n = frame.encode(&mut b);
-            bytes.extend_from_slice(&b[..n]);
+            frame.encode(&mut bytes);
         }
         let mut got = Vec::new();
         for piece in bytes.chunks(7) {

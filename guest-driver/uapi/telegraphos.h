@@ -74,6 +74,10 @@
 #define TG_REG_ADMIN_BASE 0x070
 /* 32 bit, write: Writing n executes the command in admin slot n. */
 #define TG_REG_ADMIN_DOORBELL 0x078
+/* 64 bit, read, write: Special mode (Telegraphos I launch, SPEC item 19): `1 << 63 | context << 8 | slot` enters it, 0 leaves it. While in it every store to and load from the plain window performs no access but passes its address as the slot's next argument (a load reads as zero), and LAUNCH of that slot leaves it. */
+#define TG_REG_SPECIAL 0x080
+/* 32 bit, read: Number of page access counters. */
+#define TG_REG_COUNTERS 0x088
 /* 64 bit, read: Remote stores accepted from this node's processors since reset. */
 #define TG_REG_COUNT_STORES 0x100
 /* 64 bit, read: Remote loads accepted since reset. */
@@ -88,6 +92,12 @@
 #define TG_REG_COUNT_CONGESTED 0x128
 /* 64 bit, read: Events posted since reset. */
 #define TG_REG_COUNT_EVENTS 0x130
+/* 64 bit, read: Atomics launched since reset. */
+#define TG_REG_COUNT_ATOMICS 0x138
+/* 64 bit, read: Copies launched since reset. */
+#define TG_REG_COUNT_COPIES 0x140
+/* 64 bit, read: Arguments refused for their key or context since reset. */
+#define TG_REG_COUNT_BAD_KEYS 0x148
 
 /* BAR0 constants */
 /* Value of the MAGIC register. */
@@ -108,6 +118,8 @@
 #define TG_STATUS_CONGESTED 0x2
 /* STATUS: ERROR holds an error. */
 #define TG_STATUS_ERROR 0x4
+/* SPECIAL: enter (or in) special mode. */
+#define TG_SPECIAL_ENTER 0x8000000000000000ULL
 /* CONTROL: interrupts are enabled. */
 #define TG_CONTROL_IRQ_ENABLE 0x1
 
@@ -160,6 +172,16 @@
 #define TG_ERR_APERTURE 0x14
 /* The name is already exported on this node. */
 #define TG_ERR_NAME_TAKEN 0x15
+/* A wrong context key, or an argument for another process's context; after 16 of them the import is dead. */
+#define TG_ERR_BAD_KEY 0x16
+/* Source and destination of a copy overlap. */
+#define TG_ERR_OVERLAP 0x17
+/* The length of a copy is 0 or more than 16 MiB. */
+#define TG_ERR_LENGTH 0x18
+/* Neither end of a copy is memory of this node. */
+#define TG_ERR_NOT_LOCAL 0x19
+/* An operation was launched without its arguments, or with one that is gone. */
+#define TG_ERR_ARGUMENT 0x1a
 
 /* Rights */
 /* Loads. */
@@ -174,7 +196,7 @@
 #define TG_RIGHT_DMA 0x10
 
 /* Admin commands */
-/* Open `context` with the status page at DMA address `address` (4 KiB, zeroed by the driver). */
+/* Open `context` with the status page at DMA address `address` (4 KiB, zeroed by the driver) and `key`. */
 #define TG_ADMIN_CONTEXT_OPEN 0x1
 /* Close `context`; TG_ERR_BUSY while one of its imports is open. */
 #define TG_ADMIN_CONTEXT_CLOSE 0x2
@@ -194,6 +216,12 @@
 #define TG_ADMIN_IMPORT_CLEAR 0x9
 /* Acknowledge the latched error of `import` and lift its cut. */
 #define TG_ADMIN_IMPORT_ACK 0xa
+/* A whole operation from the kernel (struct tg_admin_launch). Completes when it is done; an atomic's previous value is in `length`. */
+#define TG_ADMIN_LAUNCH 0xb
+/* Arm page access counter `index` for export page `page` of `node` (struct tg_admin_counter); both at 0 disarm it. */
+#define TG_ADMIN_COUNTER_SET 0xc
+/* Read counter `index`: completes with the reads left in `generation`, the writes left in `length`. */
+#define TG_ADMIN_COUNTER_GET 0xd
 
 /* Admin slots */
 /* Number of slots */
@@ -243,10 +271,64 @@ struct tg_admin_command {
 	__u8 secret[16];
 	/* Segment name, NUL-padded. */
 	__u8 name[64];
+	/* The context's key, 48 random bits. */
+	__u64 key;
 	/* Zero. */
-	__u8 reserved2[16];
+	__u64 reserved2;
 };
 _Static_assert(sizeof(struct tg_admin_command) == 192, "tg_admin_command");
+
+/* The command of TG_ADMIN_LAUNCH, in place of struct tg_admin_command. */
+struct tg_admin_launch {
+	/* TG_ADMIN_LAUNCH. */
+	__u32 opcode;
+	/* As in every command. */
+	__u32 seq;
+	/* The context whose imports these are. */
+	__u16 context;
+	/* Import of the target of an atomic or the destination of a copy. */
+	__u16 target;
+	/* Import of the source of a copy. */
+	__u16 source;
+	/* TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8. */
+	__u16 operation;
+	/* Bytes from the start of the target's segment. */
+	__u64 target_offset;
+	/* Bytes from the start of the source's segment. */
+	__u64 source_offset;
+	/* Bytes to copy. */
+	__u64 length;
+	/* Operand of an atomic. */
+	__u64 operand;
+	/* Value a compare-and-swap compares with. */
+	__u64 compare;
+	/* Zero. */
+	__u64 reserved[17];
+};
+_Static_assert(sizeof(struct tg_admin_launch) == 192, "tg_admin_launch");
+
+/* The command of TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET, in place of struct tg_admin_command. */
+struct tg_admin_counter {
+	/* TG_ADMIN_COUNTER_SET or TG_ADMIN_COUNTER_GET. */
+	__u32 opcode;
+	/* As in every command. */
+	__u32 seq;
+	/* The counter. */
+	__u32 index;
+	/* The node of the page. */
+	__u32 node;
+	/* Export page of that node. */
+	__u32 page;
+	/* Zero. */
+	__u32 reserved;
+	/* Reads to count down; 0 counts none. */
+	__u64 reads;
+	/* Writes, atomics included, to count down; 0 counts none. */
+	__u64 writes;
+	/* Zero. */
+	__u64 reserved2[19];
+};
+_Static_assert(sizeof(struct tg_admin_counter) == 192, "tg_admin_counter");
 
 /* The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering. */
 struct tg_admin_completion {
@@ -282,12 +364,22 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_LINK_STATE 0x4
 /* ERROR holds a new error; value = the ERROR register. */
 #define TG_EVENT_ERROR 0x5
+/* Context `index`: an armed or notifying operation is done. */
+#define TG_EVENT_CONTEXT 0x6
+/* Page access counter `index` went from 1 to 0; value = TG_COUNTER_READS or TG_COUNTER_WRITES or both. */
+#define TG_EVENT_COUNTER 0x7
 
 /* IMPORT_STATE bits */
 /* Stores wait */
 #define TG_IMPORT_CONGESTED 0x1
 /* A store was lost */
 #define TG_IMPORT_CUT 0x2
+
+/* COUNTER bits */
+/* The reads counter went to 0 */
+#define TG_COUNTER_READS 0x1
+/* The writes counter went to 0 */
+#define TG_COUNTER_WRITES 0x2
 
 /* One event queue entry. */
 struct tg_event {
@@ -305,23 +397,57 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 /* Contexts */
 /* Number of contexts. */
 #define TG_CONTEXT_COUNT 0x100
-/* Offset of quiet slot 0 in the context page; slot k is 8 * k further. */
+/* Slots per context. */
+#define TG_CONTEXT_SLOT_COUNT 0x40
+/* Offset of QUIET[0] in the context page; that of slot k is 8 * k further. */
 #define TG_CONTEXT_QUIET 0x0
-/* Quiet slots per context. */
-#define TG_CONTEXT_QUIET_COUNT 0x40
 /* Import number that means the whole context. */
 #define TG_CONTEXT_QUIET_ALL 0xffff
+/* Offset of ARM[0] in the context page; that of slot k is 8 * k further. */
+#define TG_CONTEXT_ARM 0x200
+/* Offset of the launch registers of slot 0; those of slot k are TG_CONTEXT_STRIDE * k further. */
+#define TG_CONTEXT_REGISTERS 0x400
+/* Bytes of a slot's launch registers. */
+#define TG_CONTEXT_STRIDE 0x20
+/* Launch register: operand of an atomic. */
+#define TG_CONTEXT_OPERAND 0x0
+/* Launch register: value a compare-and-swap compares with. */
+#define TG_CONTEXT_COMPARE 0x8
+/* Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the first argument's address in 51:48, of the second's in 55:52. */
+#define TG_CONTEXT_LENGTH 0x10
+/* Launch register: `operation << 56 | flags << 48 | cookie`; starts it. */
+#define TG_CONTEXT_LAUNCH 0x18
 /* Size of the status page in bytes. */
 #define TG_CONTEXT_STATUS_SIZE 0x1000
 
+/* Operations */
+/* Fetch-and-store of the word at argument 0. */
+#define TG_OP_SWAP 0x1
+/* Fetch-and-add to the word at argument 0. */
+#define TG_OP_ADD 0x2
+/* Compare-and-swap of the word at argument 0. */
+#define TG_OP_COMPARE_SWAP 0x3
+/* Copy LENGTH bytes to argument 0 from argument 1; at least one of them is on this node (put, get, remote copy). */
+#define TG_OP_COPY 0x4
+
+/* Launch flags */
+/* Atomics: the word has 8 bytes, else 4. */
+#define TG_LAUNCH_WIDE 0x1
+/* Post a CONTEXT event when it is done. */
+#define TG_LAUNCH_NOTIFY 0x2
+
 /* The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process. */
 struct tg_status_page {
-	/* Last completed quiet of each slot: `status << 48 | cookie`. */
-	__u64 quiet[64];
+	/* Last completion of each slot: `status << 48 | cookie`. */
+	__u64 done[64];
 	/* Number of errors latched on imports of this context. */
 	__u64 errors;
 	/* Zero. */
-	__u64 reserved[447];
+	__u64 reserved[63];
+	/* Previous value of the word of each slot's last atomic; written before `done`. */
+	__u64 value[64];
+	/* Zero. */
+	__u64 reserved2[320];
 };
 _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 
@@ -336,6 +462,8 @@ _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 #define TG_MMAP_IMPORT 0x3
 /* mmap kind: an export's local memory. */
 #define TG_MMAP_EXPORT 0x4
+/* mmap kind: an import's argument aperture, write-only (`tg_context` words); loads are refused. */
+#define TG_MMAP_ARGUMENT 0x5
 /* Shift of the kind in an mmap offset. */
 #define TG_MMAP_KIND_SHIFT 0x30
 /* Shift of the handle in an mmap offset. */
@@ -346,6 +474,10 @@ _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 #define TG_STATE_CUT 0x2
 /* tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again. */
 #define TG_STATE_DEAD 0x4
+/* tg_launch.style: the kernel does everything (the yardstick). */
+#define TG_STYLE_PLAIN 0x0
+/* tg_launch.style: Telegraphos I special mode; the kernel touches the caller's window mappings (SPEC item 19). */
+#define TG_STYLE_SPECIAL 0x1
 
 /* What the board and the driver are (TG_IOCTL_INFO). */
 struct tg_info {
@@ -365,8 +497,12 @@ struct tg_info {
 	__u32 link_up;
 	/* The context number of this file. */
 	__u32 context;
+	/* Number of page access counters of the board. */
+	__u32 counters;
+	/* The key of this file's context, 48 random bits. */
+	__u64 key;
 	/* Zero. */
-	__u32 reserved[7];
+	__u32 reserved[4];
 };
 _Static_assert(sizeof(struct tg_info) == 64, "tg_info");
 
@@ -436,6 +572,65 @@ struct tg_import_state {
 };
 _Static_assert(sizeof(struct tg_import_state) == 16, "tg_import_state");
 
+/* Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH). Blocks, killably, until it is done. */
+struct tg_launch {
+	/* TG_STYLE_*. */
+	__u32 style;
+	/* TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8. */
+	__u32 operation;
+	/* STYLE_PLAIN: import handle of the target of an atomic, or of the destination of a copy. */
+	__u32 target;
+	/* STYLE_PLAIN: import handle of the source of a copy. */
+	__u32 source;
+	/* STYLE_PLAIN: bytes from the start of the target's segment. STYLE_SPECIAL: address in the caller's mapping of an import. */
+	__u64 target_address;
+	/* The same for the source of a copy. */
+	__u64 source_address;
+	/* Bytes to copy. */
+	__u64 length;
+	/* Operand of an atomic. */
+	__u64 operand;
+	/* Value a compare-and-swap compares with. */
+	__u64 compare;
+	/* Out: previous value of an atomic. */
+	__u64 value;
+	/* Out: on failure with EREMOTEIO, the TG_ERR_* status. */
+	__u32 status;
+	/* STYLE_SPECIAL: slot of the context to use, free in the caller's view. */
+	__u32 slot;
+};
+_Static_assert(sizeof(struct tg_launch) == 72, "tg_launch");
+
+/* Page access counters (SPEC item 22): TG_IOCTL_COUNTER_ARM, _READ and _DISARM. */
+struct tg_counter {
+	/* Import handle (ARM). */
+	__u32 handle;
+	/* Unit of the import, from 0 (ARM). */
+	__u32 page;
+	/* The counter: out of ARM, into READ and DISARM. */
+	__u32 counter;
+	/* ARM: eventfd signalled, once each, when reads or writes go from 1 to 0; -1 for none. */
+	__s32 eventfd;
+	/* ARM: reads to count down, 0 for none. READ: those left. */
+	__u64 reads;
+	/* ARM: writes to count down, 0 for none. READ: those left. */
+	__u64 writes;
+	/* READ: TG_COUNTER_* bits that have gone off since ARM. */
+	__u32 fired;
+	/* Zero. */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct tg_counter) == 40, "tg_counter");
+
+/* An eventfd to signal at each CONTEXT event of this file (TG_IOCTL_NOTIFY). */
+struct tg_notify {
+	/* The eventfd, or -1 to stop. */
+	__s32 eventfd;
+	/* Zero. */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct tg_notify) == 8, "tg_notify");
+
 /* What the board and the driver are. */
 #define TG_IOCTL_INFO _IOWR('T', 0, struct tg_info)
 /* Export memory under a name. */
@@ -450,5 +645,15 @@ _Static_assert(sizeof(struct tg_import_state) == 16, "tg_import_state");
 #define TG_IOCTL_STATE _IOWR('T', 5, struct tg_import_state)
 /* Acknowledge an import's latched error and lift its cut. */
 #define TG_IOCTL_ACK _IOWR('T', 6, struct tg_handle)
+/* Run an atomic or a copy from the kernel. */
+#define TG_IOCTL_LAUNCH _IOWR('T', 7, struct tg_launch)
+/* Arm access counters for a page of an import. */
+#define TG_IOCTL_COUNTER_ARM _IOWR('T', 8, struct tg_counter)
+/* Read access counters. */
+#define TG_IOCTL_COUNTER_READ _IOWR('T', 9, struct tg_counter)
+/* Disarm access counters. */
+#define TG_IOCTL_COUNTER_DISARM _IOWR('T', 10, struct tg_counter)
+/* Signal an eventfd when an armed or notifying operation is done. */
+#define TG_IOCTL_NOTIFY _IOWR('T', 11, struct tg_notify)
 
 #endif /* _UAPI_TELEGRAPHOS_H */

@@ -21,7 +21,7 @@ pub const NAME_MAX: usize = 63;
 c_consts! {
     /// Opcodes and limits for the C header.
     pub ALL: u32, prefix "TG_ADMIN_" {
-        /// Open `context` with the status page at DMA address `address` (4 KiB, zeroed by the driver).
+        /// Open `context` with the status page at DMA address `address` (4 KiB, zeroed by the driver) and `key`.
         CONTEXT_OPEN = 1,
         /// Close `context`; TG_ERR_BUSY while one of its imports is open.
         CONTEXT_CLOSE = 2,
@@ -41,6 +41,12 @@ c_consts! {
         IMPORT_CLEAR = 9,
         /// Acknowledge the latched error of `import` and lift its cut.
         IMPORT_ACK = 10,
+        /// A whole operation from the kernel (struct tg_admin_launch). Completes when it is done; an atomic's previous value is in `length`.
+        LAUNCH = 11,
+        /// Arm page access counter `index` for export page `page` of `node` (struct tg_admin_counter); both at 0 disarm it.
+        COUNTER_SET = 12,
+        /// Read counter `index`: completes with the reads left in `generation`, the writes left in `length`.
+        COUNTER_GET = 13,
     }
 }
 
@@ -85,8 +91,64 @@ c_struct! {
         pub secret: [u8; 16] = "__u8[16]",
         /// Segment name, NUL-padded.
         pub name: [u8; 64] = "__u8[64]",
+        /// The context's key, 48 random bits.
+        pub key: u64 = "__u64",
         /// Zero.
-        pub reserved2: [u8; 16] = "__u8[16]",
+        pub reserved2: u64 = "__u64",
+    }
+}
+
+c_struct! {
+    /// The command of TG_ADMIN_LAUNCH, in place of struct tg_admin_command.
+    pub struct LaunchCommand as "tg_admin_launch" {
+        /// TG_ADMIN_LAUNCH.
+        pub opcode: u32 = "__u32",
+        /// As in every command.
+        pub seq: u32 = "__u32",
+        /// The context whose imports these are.
+        pub context: u16 = "__u16",
+        /// Import of the target of an atomic or the destination of a copy.
+        pub target: u16 = "__u16",
+        /// Import of the source of a copy.
+        pub source: u16 = "__u16",
+        /// TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8.
+        pub operation: u16 = "__u16",
+        /// Bytes from the start of the target's segment.
+        pub target_offset: u64 = "__u64",
+        /// Bytes from the start of the source's segment.
+        pub source_offset: u64 = "__u64",
+        /// Bytes to copy.
+        pub length: u64 = "__u64",
+        /// Operand of an atomic.
+        pub operand: u64 = "__u64",
+        /// Value a compare-and-swap compares with.
+        pub compare: u64 = "__u64",
+        /// Zero.
+        pub reserved: [u64; 17] = "__u64[17]",
+    }
+}
+
+c_struct! {
+    /// The command of TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET, in place of struct tg_admin_command.
+    pub struct CounterCommand as "tg_admin_counter" {
+        /// TG_ADMIN_COUNTER_SET or TG_ADMIN_COUNTER_GET.
+        pub opcode: u32 = "__u32",
+        /// As in every command.
+        pub seq: u32 = "__u32",
+        /// The counter.
+        pub index: u32 = "__u32",
+        /// The node of the page.
+        pub node: u32 = "__u32",
+        /// Export page of that node.
+        pub page: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+        /// Reads to count down; 0 counts none.
+        pub reads: u64 = "__u64",
+        /// Writes, atomics included, to count down; 0 counts none.
+        pub writes: u64 = "__u64",
+        /// Zero.
+        pub reserved2: [u64; 19] = "__u64[19]",
     }
 }
 
@@ -115,6 +177,32 @@ c_struct! {
 }
 
 const _: () = assert!(size_of::<Command>() == COMPLETION_OFFSET);
+const _: () = assert!(size_of::<LaunchCommand>() == COMPLETION_OFFSET);
+const _: () = assert!(size_of::<CounterCommand>() == COMPLETION_OFFSET);
+
+impl Command {
+    /// The same bytes as the command of [`LAUNCH`].
+    pub fn launch(&self) -> LaunchCommand {
+        bytemuck::cast(*self)
+    }
+
+    /// The same bytes as the command of [`COUNTER_SET`] or [`COUNTER_GET`].
+    pub fn counter(&self) -> CounterCommand {
+        bytemuck::cast(*self)
+    }
+}
+
+impl From<LaunchCommand> for Command {
+    fn from(launch: LaunchCommand) -> Command {
+        bytemuck::cast(launch)
+    }
+}
+
+impl From<CounterCommand> for Command {
+    fn from(counter: CounterCommand) -> Command {
+        bytemuck::cast(counter)
+    }
+}
 const _: () = assert!(COMPLETION_OFFSET + size_of::<Completion>() == BLOCK_SIZE);
 
 impl Completion {

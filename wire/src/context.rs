@@ -1,43 +1,208 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process's own page on the board (BAR2, one unit per context) and its status page in guest memory.
 //!
-//! `quiet` (the papers' FENCE, s1; SPEC item 27): the process stores `import << 48 | cookie` to `QUIET[k]`. When every
-//! earlier store of that import (or, with import `ffff`, of the whole context) is performed at its destination and
-//! acknowledged (SPEC E19), the HIB writes `status << 48 | cookie` to `quiet[k]` of the status page. Reaching the HIB
-//! on the same path as the stores, a `QUIET` store never passes them. While an import has an unacknowledged
-//! (latched) error, its status is reported.
+//! Whatever a process asks for that takes time has one of the context's [`SLOTS`] slots, and ends with the word
+//! `status << 48 | cookie` in `done[slot]` of the status page. The cookie is the caller's, so that it tells this completion
+//! from the slot's earlier ones. All stores to the board travel the same path, in order.
+//!
+//! - **quiet** (the papers' FENCE, s1; SPEC item 27): the process stores `import << 48 | cookie` to `QUIET[slot]`. It is done
+//!   when every earlier store, atomic and copy of that import (or, with import `ffff`, of the whole context) is performed at its
+//!   destination and acknowledged (SPEC E19). While an import has an unacknowledged (latched) error, its status is reported.
+//! - **launch** (Telegraphos II, SPEC item 20): addresses are passed by stores of [`Argument`] words to the *argument* aperture of
+//!   the window, at the address meant, which only a process can do whose page tables allow it; operands by stores to the slot's
+//!   registers in this page; the store to `LAUNCH` starts the operation and consumes its arguments. A slot keeps its arguments however long the
+//!   process is interrupted. The previous value of an atomic is written to `value[slot]` before `done[slot]`.
+//! - **arm**: the store of a cookie to `ARM[slot]` asks for a CONTEXT event when that operation is done; if nothing with this cookie
+//!   is outstanding in the slot, it comes at once, so that no wake-up is lost.
 
-/// Number of quiet slots per context.
-pub const QUIET_SLOTS: usize = 64;
+use crate::packet::AtomicOp;
+
+/// Slots per context.
+pub const SLOTS: usize = 64;
 /// Bits of the cookie.
 pub const COOKIE_BITS: u32 = 48;
+/// Bits of a context's key.
+pub const KEY_BITS: u32 = 48;
 
 c_consts! {
     /// Context page layout for the C header.
     pub ALL: u64, prefix "TG_CONTEXT_" {
         /// Number of contexts.
         COUNT = 256,
-        /// Offset of quiet slot 0 in the context page; slot k is 8 * k further.
+        /// Slots per context.
+        SLOT_COUNT = 64,
+        /// Offset of QUIET[0] in the context page; that of slot k is 8 * k further.
         QUIET = 0,
-        /// Quiet slots per context.
-        QUIET_COUNT = 64,
         /// Import number that means the whole context.
         QUIET_ALL = 0xffff,
+        /// Offset of ARM[0] in the context page; that of slot k is 8 * k further.
+        ARM = 512,
+        /// Offset of the launch registers of slot 0; those of slot k are TG_CONTEXT_STRIDE * k further.
+        REGISTERS = 1024,
+        /// Bytes of a slot's launch registers.
+        STRIDE = 32,
+        /// Launch register: operand of an atomic.
+        OPERAND = 0,
+        /// Launch register: value a compare-and-swap compares with.
+        COMPARE = 8,
+        /// Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the first argument's address in 51:48, of the second's in 55:52.
+        LENGTH = 16,
+        /// Launch register: `operation << 56 | flags << 48 | cookie`; starts it.
+        LAUNCH = 24,
         /// Size of the status page in bytes.
         STATUS_SIZE = 4096,
+    }
+}
+
+c_consts! {
+    /// Operations of LAUNCH for the C header.
+    pub OPERATIONS: u8, prefix "TG_OP_" {
+        /// Fetch-and-store of the word at argument 0.
+        SWAP = 1,
+        /// Fetch-and-add to the word at argument 0.
+        ADD = 2,
+        /// Compare-and-swap of the word at argument 0.
+        COMPARE_SWAP = 3,
+        /// Copy LENGTH bytes to argument 0 from argument 1; at least one of them is on this node (put, get, remote copy).
+        COPY = 4,
+    }
+}
+
+c_consts! {
+    /// Flags of LAUNCH for the C header.
+    pub FLAGS: u8, prefix "TG_LAUNCH_" {
+        /// Atomics: the word has 8 bytes, else 4.
+        WIDE = 1,
+        /// Post a CONTEXT event when it is done.
+        NOTIFY = 2,
+    }
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// An atomic on a word of `size` bytes, 4 or 8.
+    Atomic {
+        /// Which.
+        op: AtomicOp,
+        /// Bytes.
+        size: u8,
+    },
+    /// A block copy.
+    Copy,
+}
+
+/// A parsed LAUNCH word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Launch {
+    /// What to do.
+    pub operation: Operation,
+    /// Whether its end is an event.
+    pub notify: bool,
+    /// The caller's number for it, 48 bits.
+    pub cookie: u64,
+}
+
+impl Launch {
+    /// The LAUNCH word.
+    pub fn encode(&self) -> u64 {
+        let (op, wide) = match self.operation {
+            Operation::Atomic { op, size } => (op as u8, if size == 8 { WIDE } else { 0 }),
+            Operation::Copy => (COPY, 0),
+        };
+        let flags = wide | if self.notify { NOTIFY } else { 0 };
+        u64::from(op) << 56 | u64::from(flags) << 48 | (self.cookie & COOKIE_MASK)
+    }
+
+    /// Its parts; `None` if operation or flags are unknown.
+    pub fn decode(word: u64) -> Option<Launch> {
+        let (op, flags) = ((word >> 56) as u8, (word >> 48) as u8);
+        if flags & !(WIDE | NOTIFY) != 0 {
+            return None;
+        }
+        let operation = match AtomicOp::from_u8(op) {
+            Some(op) => Operation::Atomic { op, size: if flags & WIDE != 0 { 8 } else { 4 } },
+            None if op == COPY && flags & WIDE == 0 => Operation::Copy,
+            None => return None,
+        };
+        Some(Launch { operation, notify: flags & NOTIFY != 0, cookie: word & COOKIE_MASK })
+    }
+}
+
+const COOKIE_MASK: u64 = (1 << COOKIE_BITS) - 1;
+
+/// The data of an 8-byte store to the argument aperture: `context << 56 | slot << 50 | which << 48 | key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Argument {
+    /// The context, 0 to 255.
+    pub context: u8,
+    /// Its slot, 0 to 63.
+    pub slot: u8,
+    /// Which argument of the operation: 0 or 1 (2 and 3 are refused).
+    pub which: u8,
+    /// The context's key, 48 bits.
+    pub key: u64,
+}
+
+impl Argument {
+    /// The word.
+    pub fn encode(&self) -> u64 {
+        let place = u64::from(self.slot & 63) << 2 | u64::from(self.which & 3);
+        u64::from(self.context) << 56 | place << KEY_BITS | (self.key & ((1 << KEY_BITS) - 1))
+    }
+
+    /// Its parts.
+    pub fn decode(word: u64) -> Argument {
+        Argument {
+            context: (word >> 56) as u8,
+            slot: (word >> 50) as u8 & 63,
+            which: (word >> 48) as u8 & 3,
+            key: word & ((1 << KEY_BITS) - 1),
+        }
     }
 }
 
 c_struct! {
     /// The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process.
     pub struct StatusPage as "tg_status_page" {
-        /// Last completed quiet of each slot: `status << 48 | cookie`.
-        pub quiet: [u64; 64] = "__u64[64]",
+        /// Last completion of each slot: `status << 48 | cookie`.
+        pub done: [u64; 64] = "__u64[64]",
         /// Number of errors latched on imports of this context.
         pub errors: u64 = "__u64",
         /// Zero.
-        pub reserved: [u64; 447] = "__u64[447]",
+        pub reserved: [u64; 63] = "__u64[63]",
+        /// Previous value of the word of each slot's last atomic; written before `done`.
+        pub value: [u64; 64] = "__u64[64]",
+        /// Zero.
+        pub reserved2: [u64; 320] = "__u64[320]",
     }
 }
 
 const _: () = assert!(size_of::<StatusPage>() == STATUS_SIZE as usize);
+/// Offset of `errors` in the status page.
+pub const ERRORS_OFFSET: u64 = core::mem::offset_of!(StatusPage, errors) as u64;
+/// Offset of `value[0]` in the status page.
+pub const VALUE_OFFSET: u64 = core::mem::offset_of!(StatusPage, value) as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn words_survive_their_coding(word: u64) {
+            prop_assert_eq!(Argument::decode(word).encode(), word);
+            if let Some(launch) = Launch::decode(word) {
+                prop_assert_eq!(launch.encode(), word);
+            }
+        }
+    }
+
+    #[test]
+    fn unknown_operations_and_flags_are_refused() {
+        for word in [0, 5 << 56, 1 << 56 | 4 << 48, 4 << 56 | 1 << 48, u64::MAX] {
+            assert_eq!(Launch::decode(word), None, "{word:#x}");
+        }
+    }
+}

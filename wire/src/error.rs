@@ -71,6 +71,16 @@ statuses! {
     Aperture = 20, "TG_ERR_APERTURE",
     /// The name is already exported on this node.
     NameTaken = 21, "TG_ERR_NAME_TAKEN",
+    /// A wrong context key, or an argument for another process's context; after 16 of them the import is dead.
+    BadKey = 22, "TG_ERR_BAD_KEY",
+    /// Source and destination of a copy overlap.
+    Overlap = 23, "TG_ERR_OVERLAP",
+    /// The length of a copy is 0 or more than 16 MiB.
+    Length = 24, "TG_ERR_LENGTH",
+    /// Neither end of a copy is memory of this node.
+    NotLocal = 25, "TG_ERR_NOT_LOCAL",
+    /// An operation was launched without its arguments, or with one that is gone.
+    Argument = 26, "TG_ERR_ARGUMENT",
 }
 
 impl Status {

@@ -21,6 +21,10 @@ c_consts! {
         LINK_STATE = 4,
         /// ERROR holds a new error; value = the ERROR register.
         ERROR = 5,
+        /// Context `index`: an armed or notifying operation is done.
+        CONTEXT = 6,
+        /// Page access counter `index` went from 1 to 0; value = TG_COUNTER_READS or TG_COUNTER_WRITES or both.
+        COUNTER = 7,
     }
 }
 
@@ -28,6 +32,11 @@ c_consts! {
 pub const IMPORT_CONGESTED: u64 = 1;
 /// IMPORT_STATE: a store of this import was lost; later ones are dropped until IMPORT_ACK.
 pub const IMPORT_CUT: u64 = 2;
+
+/// COUNTER: the reads counter went to 0.
+pub const COUNTER_READS: u64 = 1;
+/// COUNTER: the writes counter went to 0.
+pub const COUNTER_WRITES: u64 = 2;
 
 c_struct! {
     /// One event queue entry.

@@ -94,6 +94,8 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         ],
     )?;
     structure(out, &admin::Command::C)?;
+    structure(out, &admin::LaunchCommand::C)?;
+    structure(out, &admin::CounterCommand::C)?;
     structure(out, &admin::Completion::C)?;
     table(out, "Events", event::ALL)?;
     table(
@@ -104,11 +106,30 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
             ("TG_IMPORT_CUT", event::IMPORT_CUT, "A store was lost"),
         ],
     )?;
+    table(
+        out,
+        "COUNTER bits",
+        &[
+            ("TG_COUNTER_READS", event::COUNTER_READS, "The reads counter went to 0"),
+            ("TG_COUNTER_WRITES", event::COUNTER_WRITES, "The writes counter went to 0"),
+        ],
+    )?;
     structure(out, &event::Entry::C)?;
     table(out, "Contexts", context::ALL)?;
+    table(out, "Operations", context::OPERATIONS)?;
+    table(out, "Launch flags", context::FLAGS)?;
     structure(out, &context::StatusPage::C)?;
     table(out, "User interface", uapi::ALL)?;
-    for s in [&uapi::Info::C, &uapi::Export::C, &uapi::Import::C, &uapi::Handle::C, &uapi::ImportState::C] {
+    for s in [
+        &uapi::Info::C,
+        &uapi::Export::C,
+        &uapi::Import::C,
+        &uapi::Handle::C,
+        &uapi::ImportState::C,
+        &uapi::Launch::C,
+        &uapi::Counter::C,
+        &uapi::Notify::C,
+    ] {
         structure(out, s)?;
     }
     writeln!(out)?;

@@ -19,6 +19,8 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+
 #[macro_use]
 mod cstruct;
 
@@ -37,7 +39,7 @@ pub mod window;
 
 pub use cstruct::{CField, CStruct};
 pub use error::Status;
-pub use packet::{Body, Class, Packet, RemoteAddr, Rights};
+pub use packet::{AtomicOp, Block, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights};
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.

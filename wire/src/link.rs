@@ -7,6 +7,8 @@
 //! credit of that class; the receiver returns credits with [`Frame::Credit`] as it makes room. Replies travel
 //! without credits: every requester has room reserved for the answers it asked for, so they always sink.
 
+use alloc::vec::Vec;
+
 use crate::packet::{self, Packet, PacketError};
 use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
 
@@ -52,7 +54,7 @@ impl Refusal {
 }
 
 /// One frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
     /// HIB -> fabric, first: who I am.
     Hello {
@@ -165,13 +167,11 @@ fn credits_at(b: &[u8], at: usize) -> [u32; 4] {
 }
 
 impl Frame {
-    /// Writes the frame into `out` and returns its length.
-    pub fn encode(&self, out: &mut [u8; MAX_LEN]) -> usize {
-        let mut len = HEAD_LEN;
-        let mut put = |bytes: &[u8]| {
-            out[len..len + bytes.len()].copy_from_slice(bytes);
-            len += bytes.len();
-        };
+    /// Appends the frame to `out` and returns its length.
+    pub fn encode(&self, out: &mut Vec<u8>) -> usize {
+        let start = out.len();
+        out.extend_from_slice(&[0; HEAD_LEN]);
+        let mut put = |bytes: &[u8]| out.extend_from_slice(bytes);
         let put_credits = |put: &mut dyn FnMut(&[u8]), credits: &[u32; 4]| {
             for c in credits {
                 put(&c.to_le_bytes());
@@ -198,9 +198,7 @@ impl Frame {
                 REFUSE
             }
             Frame::Packet(packet) => {
-                let mut bytes = [0; packet::MAX_LEN];
-                let n = packet.encode(&mut bytes);
-                put(&bytes[..n]);
+                packet.encode(out);
                 PACKET
             }
             Frame::Credit { class, count } => {
@@ -222,8 +220,9 @@ impl Frame {
                 RESET
             }
         };
-        out[..4].copy_from_slice(&(len as u32).to_le_bytes());
-        out[4..HEAD_LEN].copy_from_slice(&[kind, PROTOCOL_VERSION, 0, 0]);
+        let len = out.len() - start;
+        out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
+        out[start + 4..start + HEAD_LEN].copy_from_slice(&[kind, PROTOCOL_VERSION, 0, 0]);
         len
     }
 
@@ -319,7 +318,7 @@ mod tests {
             Frame::NodeDown { node: 3 },
             Frame::Reset { incarnation: 0x2002 },
         ] {
-            let mut bytes = [0; MAX_LEN];
+            let mut bytes = Vec::new();
             let len = frame.encode(&mut bytes);
             assert_eq!(Frame::decode(&bytes[..len]), Ok(Some((frame, len))));
             for cut in 0..len {

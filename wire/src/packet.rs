@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What HIBs say to each other: a fixed header and, for lookups, a fixed payload.
+//! What HIBs say to each other: a fixed header and, for some kinds, a payload.
 //!
 //! [`Packet`] is the sane representation; [`Packet::encode`] and [`Packet::decode`] are the only places that know the bytes.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::{NodeId, PROTOCOL_VERSION, Status};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 56;
+/// Bytes of memory that one packet of a block copy carries at most.
+pub const MAX_BLOCK: usize = 8192;
 /// Bytes of the longest packet.
-pub const MAX_LEN: usize = HEADER_LEN + LOOKUP_LEN;
+pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
 const LOOKUP_LEN: usize = 88;
+const ATOMIC_LEN: usize = 8;
 
 /// Traffic class. A class may wait only for classes to its right; replies always sink (DESIGN contract 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -81,8 +87,47 @@ pub struct RemoteAddr {
 /// A segment name, NUL-padded.
 pub type Name = [u8; 64];
 
-/// What a packet says.
+/// Bytes of a block copy; cheap to clone.
+pub type Block = Arc<[u8]>;
+
+/// A read-modify-write of one word (SPEC item 18). Each gives the word's previous value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum AtomicOp {
+    /// Fetch-and-store: the word becomes the operand.
+    Swap = 1,
+    /// Fetch-and-add, wrapping; fetch-and-increment with operand 1.
+    Add = 2,
+    /// Compare-and-swap: the word becomes the operand if it equals the compare value.
+    CompareSwap = 3,
+}
+
+impl AtomicOp {
+    /// The operation of a number.
+    pub fn from_u8(value: u8) -> Option<AtomicOp> {
+        match value {
+            1 => Some(AtomicOp::Swap),
+            2 => Some(AtomicOp::Add),
+            3 => Some(AtomicOp::CompareSwap),
+            _ => None,
+        }
+    }
+
+    /// What the word becomes; `old`, `operand` and `compare` hold `size` bytes (4 or 8), zero-extended.
+    pub fn apply(self, size: u8, old: u64, operand: u64, compare: u64) -> u64 {
+        let mask = if size >= 8 { u64::MAX } else { (1 << (8 * u32::from(size))) - 1 };
+        let new = match self {
+            AtomicOp::Swap => operand,
+            AtomicOp::Add => old.wrapping_add(operand),
+            AtomicOp::CompareSwap if (old ^ compare) & mask == 0 => operand,
+            AtomicOp::CompareSwap => old,
+        };
+        new & mask
+    }
+}
+
+/// What a packet says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// Store `size` (1, 2, 4, 8) bytes of `data` (little-endian, low bytes).
     Write {
@@ -115,6 +160,39 @@ pub enum Body {
         /// Rights wanted.
         rights: Rights,
     },
+    /// Read, modify and write one word.
+    Atomic {
+        /// The word.
+        at: RemoteAddr,
+        /// The issuing context.
+        context: u16,
+        /// Bytes: 4 or 8.
+        size: u8,
+        /// What to do.
+        op: AtomicOp,
+        /// Its operand.
+        operand: u64,
+        /// Value compared with, for [`AtomicOp::CompareSwap`].
+        compare: u64,
+    },
+    /// Load `length` bytes, at any alignment.
+    ReadBlock {
+        /// Source; the block does not leave its export page.
+        at: RemoteAddr,
+        /// The issuing context.
+        context: u16,
+        /// Bytes, 1 to [`MAX_BLOCK`].
+        length: u32,
+    },
+    /// Store the bytes of `data`, 1 to [`MAX_BLOCK`], at any alignment.
+    WriteBlock {
+        /// Destination; the block does not leave its export page.
+        at: RemoteAddr,
+        /// The issuing context.
+        context: u16,
+        /// The bytes.
+        data: Block,
+    },
     /// A write was performed or refused.
     WriteAck {
         /// Result.
@@ -126,6 +204,20 @@ pub enum Body {
         status: Status,
         /// Value.
         data: u64,
+    },
+    /// An atomic's previous value, all-ones unless the status is Ok.
+    AtomicReply {
+        /// Result.
+        status: Status,
+        /// Value before the operation.
+        data: u64,
+    },
+    /// The bytes of a block, none unless the status is Ok.
+    BlockReply {
+        /// Result.
+        status: Status,
+        /// The bytes.
+        data: Block,
     },
     /// A lookup's answer; the rest is zero unless the status is Ok.
     LookupReply {
@@ -148,8 +240,45 @@ impl Body {
     /// The class the packet travels in.
     pub fn class(&self) -> Class {
         match self {
-            Body::Write { .. } | Body::Read { .. } | Body::Lookup { .. } => Class::Request,
-            Body::WriteAck { .. } | Body::ReadReply { .. } | Body::LookupReply { .. } => Class::Reply,
+            Body::Write { .. }
+            | Body::Read { .. }
+            | Body::Lookup { .. }
+            | Body::Atomic { .. }
+            | Body::ReadBlock { .. }
+            | Body::WriteBlock { .. } => Class::Request,
+            Body::WriteAck { .. }
+            | Body::ReadReply { .. }
+            | Body::LookupReply { .. }
+            | Body::AtomicReply { .. }
+            | Body::BlockReply { .. } => Class::Reply,
+        }
+    }
+
+    /// The reply that refuses this request with `status`; `None` for a reply.
+    pub fn refusal(&self, status: Status) -> Option<Body> {
+        Some(match self {
+            Body::Write { .. } | Body::WriteBlock { .. } => Body::WriteAck { status },
+            Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
+            Body::Atomic { .. } => Body::AtomicReply { status, data: u64::MAX },
+            Body::ReadBlock { .. } => Body::BlockReply { status, data: Block::from([]) },
+            Body::Lookup { .. } => {
+                Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0) }
+            }
+            Body::WriteAck { .. }
+            | Body::ReadReply { .. }
+            | Body::LookupReply { .. }
+            | Body::AtomicReply { .. }
+            | Body::BlockReply { .. } => return None,
+        })
+    }
+
+    /// Bytes behind the header.
+    pub fn payload_len(&self) -> usize {
+        match self {
+            Body::Lookup { .. } => LOOKUP_LEN,
+            Body::Atomic { .. } => ATOMIC_LEN,
+            Body::WriteBlock { data, .. } | Body::BlockReply { data, .. } => data.len(),
+            _ => 0,
         }
     }
 
@@ -162,12 +291,17 @@ impl Body {
             Body::WriteAck { .. } => "write-ack",
             Body::ReadReply { .. } => "read-reply",
             Body::LookupReply { .. } => "lookup-reply",
+            Body::Atomic { .. } => "atomic",
+            Body::AtomicReply { .. } => "atomic-reply",
+            Body::ReadBlock { .. } => "read-block",
+            Body::WriteBlock { .. } => "write-block",
+            Body::BlockReply { .. } => "block-reply",
         }
     }
 }
 
 /// One packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Packet {
     /// Sending node.
     pub src: NodeId,
@@ -202,6 +336,15 @@ pub enum PacketError {
     Size(u8),
     /// The access does not lie, aligned, within one export unit.
     Offset(u32),
+    /// Unknown atomic operation.
+    Atomic(u8),
+    /// A block of no bytes, of more than [`MAX_BLOCK`], or beyond its export unit.
+    Block {
+        /// Bytes from the start of the unit.
+        offset: u32,
+        /// Its length.
+        length: u32,
+    },
 }
 
 impl core::fmt::Display for PacketError {
@@ -218,6 +361,10 @@ impl core::fmt::Display for PacketError {
             PacketError::Offset(o) => {
                 write!(f, "offset {o:#x}: expected an aligned access within one unit")
             }
+            PacketError::Atomic(op) => write!(f, "atomic operation {op} is unknown"),
+            PacketError::Block { offset, length } => {
+                write!(f, "block of {length} bytes at {offset:#x}: expected 1 to {MAX_BLOCK} within one unit")
+            }
         }
     }
 }
@@ -227,9 +374,14 @@ impl core::error::Error for PacketError {}
 const WRITE: u8 = 1;
 const READ: u8 = 2;
 const LOOKUP: u8 = 3;
+const ATOMIC: u8 = 4;
+const READ_BLOCK: u8 = 5;
+const WRITE_BLOCK: u8 = 6;
 const WRITE_ACK: u8 = 0x81;
 const READ_REPLY: u8 = 0x82;
 const LOOKUP_REPLY: u8 = 0x83;
+const ATOMIC_REPLY: u8 = 0x84;
+const BLOCK_REPLY: u8 = 0x85;
 
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
@@ -249,20 +401,28 @@ fn check_access(offset: u32, size: u8) -> Result<(), PacketError> {
     Ok(())
 }
 
+fn check_block(offset: u32, length: usize) -> Result<(), PacketError> {
+    let fits = u64::from(offset) + length as u64 <= crate::UNIT;
+    if length == 0 || length > MAX_BLOCK || !fits {
+        return Err(PacketError::Block { offset, length: u32::try_from(length).unwrap_or(u32::MAX) });
+    }
+    Ok(())
+}
+
 impl Packet {
     /// The class the packet travels in.
     pub fn class(&self) -> Class {
         self.body.class()
     }
 
-    /// Writes the packet into `out` and returns its length.
+    /// Appends the packet to `out` and returns its length.
     ///
-    /// Layout: 0 version, 1 kind, 2 size, 3 zero, 4 src, 6 dst, 8 tag, 12 incarnation, 16 page, 20 offset, 24 generation,
-    /// 32 data, 40 length or (in requests) target, 48 context, 50 status, 52 rights, 54 zero; a lookup's name, secret and uid follow.
-    pub fn encode(&self, out: &mut [u8; MAX_LEN]) -> usize {
-        *out = [0; MAX_LEN];
-        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-        let mut len = HEADER_LEN;
+    /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 incarnation, 16 page, 20 offset,
+    /// 24 generation, 32 data, 40 length or (in requests) target, 44 block length, 48 context, 50 status, 52 rights, 54 zero. Behind it: a
+    /// lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
+    pub fn encode(&self, out: &mut Vec<u8>) -> usize {
+        let mut header = [0; HEADER_LEN];
+        let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &[PROTOCOL_VERSION]);
         put(4, &self.src.to_le_bytes());
         put(6, &self.dst.to_le_bytes());
@@ -278,6 +438,9 @@ impl Packet {
             put(24, &at.generation.to_le_bytes());
             put(48, &context.to_le_bytes());
         };
+        let mut lookup = [0; LOOKUP_LEN];
+        let compared: [u8; ATOMIC_LEN];
+        let mut payload: &[u8] = &[];
         let kind = match &self.body {
             Body::Write { at, context, size, data } => {
                 addr(at, *context, *size);
@@ -290,11 +453,30 @@ impl Packet {
             }
             Body::Lookup { name, secret, uid, rights } => {
                 put(52, &rights.0.to_le_bytes());
-                put(HEADER_LEN, name);
-                put(HEADER_LEN + 64, secret);
-                put(HEADER_LEN + 80, &uid.to_le_bytes());
-                len = MAX_LEN;
+                lookup[..64].copy_from_slice(name);
+                lookup[64..80].copy_from_slice(secret);
+                lookup[80..84].copy_from_slice(&uid.to_le_bytes());
+                payload = &lookup;
                 LOOKUP
+            }
+            Body::Atomic { at, context, size, op, operand, compare } => {
+                addr(at, *context, *size);
+                put(3, &[*op as u8]);
+                put(32, &operand.to_le_bytes());
+                compared = compare.to_le_bytes();
+                payload = &compared;
+                ATOMIC
+            }
+            Body::ReadBlock { at, context, length } => {
+                addr(at, *context, 0);
+                put(44, &length.to_le_bytes());
+                READ_BLOCK
+            }
+            Body::WriteBlock { at, context, data } => {
+                addr(at, *context, 0);
+                put(44, &(data.len() as u32).to_le_bytes());
+                payload = data;
+                WRITE_BLOCK
             }
             Body::WriteAck { status } => {
                 put(50, &(*status as u16).to_le_bytes());
@@ -304,6 +486,17 @@ impl Packet {
                 put(50, &(*status as u16).to_le_bytes());
                 put(32, &data.to_le_bytes());
                 READ_REPLY
+            }
+            Body::AtomicReply { status, data } => {
+                put(50, &(*status as u16).to_le_bytes());
+                put(32, &data.to_le_bytes());
+                ATOMIC_REPLY
+            }
+            Body::BlockReply { status, data } => {
+                put(50, &(*status as u16).to_le_bytes());
+                put(44, &(data.len() as u32).to_le_bytes());
+                payload = data;
+                BLOCK_REPLY
             }
             Body::LookupReply { status, page, count, length, generation, rights } => {
                 put(50, &(*status as u16).to_le_bytes());
@@ -316,7 +509,9 @@ impl Packet {
             }
         };
         put(1, &[kind]);
-        len
+        out.extend_from_slice(&header);
+        out.extend_from_slice(payload);
+        HEADER_LEN + payload.len()
     }
 
     /// Parses and checks a packet; never panics.
@@ -328,7 +523,15 @@ impl Packet {
             return Err(PacketError::Version(bytes[0]));
         }
         let (kind, size) = (bytes[1], bytes[2]);
-        let expected = if kind == LOOKUP { MAX_LEN } else { HEADER_LEN };
+        let block = u32::from_le_bytes(get(bytes, 44));
+        let payload = match kind {
+            LOOKUP => LOOKUP_LEN,
+            ATOMIC => ATOMIC_LEN,
+            // A length that cannot be is no length at all.
+            WRITE_BLOCK | BLOCK_REPLY => (block as usize).min(MAX_BLOCK),
+            _ => 0,
+        };
+        let expected = HEADER_LEN + payload;
         if bytes.len() != expected {
             return Err(PacketError::Length { found: bytes.len(), expected });
         }
@@ -356,6 +559,25 @@ impl Packet {
                 uid: u32::from_le_bytes(get(bytes, HEADER_LEN + 80)),
                 rights,
             },
+            ATOMIC => {
+                check_access(offset, size)?;
+                if size < 4 {
+                    return Err(PacketError::Size(size));
+                }
+                let op = AtomicOp::from_u8(bytes[3]).ok_or(PacketError::Atomic(bytes[3]))?;
+                let compare = u64::from_le_bytes(get(bytes, HEADER_LEN));
+                Body::Atomic { at, context, size, op, operand: data, compare }
+            }
+            READ_BLOCK => {
+                check_block(offset, block as usize)?;
+                Body::ReadBlock { at, context, length: block }
+            }
+            WRITE_BLOCK => {
+                check_block(offset, payload)?;
+                Body::WriteBlock { at, context, data: Arc::from(&bytes[HEADER_LEN..]) }
+            }
+            ATOMIC_REPLY => Body::AtomicReply { status, data },
+            BLOCK_REPLY => Body::BlockReply { status, data: Arc::from(&bytes[HEADER_LEN..]) },
             WRITE_ACK => Body::WriteAck { status },
             READ_REPLY => Body::ReadReply { status, data },
             LOOKUP_REPLY => Body::LookupReply { status, page, count: offset, length, generation, rights },
@@ -375,6 +597,7 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
     fn body() -> impl Strategy<Value = Body> {
@@ -392,7 +615,27 @@ mod tests {
                 size,
                 data
             }),
-            (at, any::<u16>(), size).prop_map(|(at, context, size)| Body::Read { at, context, size }),
+            (at.clone(), any::<u16>(), size).prop_map(|(at, context, size)| Body::Read { at, context, size }),
+            (at.clone(), any::<u16>(), any::<bool>(), 1u8..=3, any::<u64>(), any::<u64>()).prop_map(
+                |(at, context, wide, op, operand, compare)| Body::Atomic {
+                    at,
+                    context,
+                    size: if wide { 8 } else { 4 },
+                    op: AtomicOp::from_u8(op).unwrap(),
+                    operand,
+                    compare
+                }
+            ),
+            (at.clone(), any::<u16>(), 1u32..8).prop_map(|(at, context, length)| Body::ReadBlock {
+                at,
+                context,
+                length
+            }),
+            (at, any::<u16>(), proptest::collection::vec(any::<u8>(), 1..8))
+                .prop_map(|(at, context, data)| Body::WriteBlock { at, context, data: data.into() }),
+            (status.clone(), proptest::collection::vec(any::<u8>(), 0..40))
+                .prop_map(|(status, data)| Body::BlockReply { status, data: data.into() }),
+            (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::AtomicReply { status, data }),
             (any::<[u8; 32]>(), any::<[u8; 16]>(), any::<u32>(), any::<u16>()).prop_map(|(n, secret, uid, rights)| {
                 let mut name = [0; 64];
                 name[..32].copy_from_slice(&n);
@@ -418,9 +661,10 @@ mod tests {
         fn decode_inverts_encode(body in body(), src: u16, dst: u16, tag: u32, incarnation: u32, target: u32) {
             let target = if body.class() == Class::Reply { 0 } else { target };
             let packet = Packet { src, dst, tag, incarnation, target, body };
-            let mut bytes = [0; MAX_LEN];
+            let mut bytes = Vec::new();
             let len = packet.encode(&mut bytes);
-            prop_assert_eq!(Packet::decode(&bytes[..len]), Ok(packet));
+            prop_assert_eq!(len, bytes.len());
+            prop_assert_eq!(Packet::decode(&bytes), Ok(packet));
             for cut in 0..len {
                 prop_assert!(Packet::decode(&bytes[..cut]).is_err());
             }
@@ -430,9 +674,35 @@ mod tests {
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Packet::decode(&bytes);
             let mut b = bytes;
-            if b.len() > 1 { b[0] = PROTOCOL_VERSION; b[1] &= 0x83; }
+            if b.len() > 1 { b[0] = PROTOCOL_VERSION; b[1] &= 0x87; }
             let _ = Packet::decode(&b);
         }
+    }
+
+    #[test]
+    fn blocks_that_cannot_be_are_refused() {
+        let at = RemoteAddr { page: 0, offset: 0xfff0, generation: 1 };
+        let lengths = |length| Body::ReadBlock { at, context: 0, length };
+        let mut big = Vec::new();
+        for length in [0, 17, MAX_BLOCK as u32 + 1, u32::MAX] {
+            let packet = Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body: lengths(length) };
+            big.clear();
+            packet.encode(&mut big);
+            assert!(matches!(Packet::decode(&big), Err(PacketError::Block { .. })), "{length}");
+        }
+        let body = Body::WriteBlock { at, context: 0, data: Arc::from([0u8; 17].as_slice()) };
+        big.clear();
+        Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body }.encode(&mut big);
+        assert!(matches!(Packet::decode(&big), Err(PacketError::Block { .. })));
+    }
+
+    #[test]
+    fn atomics_wrap_in_their_own_width() {
+        assert_eq!(AtomicOp::Add.apply(4, 0xffff_ffff, 1, 0), 0);
+        assert_eq!(AtomicOp::Add.apply(8, u64::MAX, 2, 0), 1);
+        assert_eq!(AtomicOp::CompareSwap.apply(4, 7, 9, 0xff_0000_0007), 9);
+        assert_eq!(AtomicOp::CompareSwap.apply(8, 7, 9, 8), 7);
+        assert_eq!(AtomicOp::Swap.apply(4, 7, u64::MAX, 0), 0xffff_ffff);
     }
 
     #[test]
@@ -440,7 +710,7 @@ mod tests {
         let at = RemoteAddr { page: 0, offset: 4, generation: 1 };
         for (offset, size) in [(4, 3), (4, 8), (0xffff, 2), (0x10000, 1), (4, 0)] {
             let body = Body::Read { at: RemoteAddr { offset, ..at }, context: 0, size };
-            let mut bytes = [0; MAX_LEN];
+            let mut bytes = Vec::new();
             let len = Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body }.encode(&mut bytes);
             assert!(Packet::decode(&bytes[..len]).is_err(), "{offset:#x} {size}");
         }

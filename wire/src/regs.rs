@@ -93,6 +93,10 @@ registers! {
     AdminBase = 0x070, 8, ReadWrite, "ADMIN_BASE";
     /// Writing n executes the command in admin slot n.
     AdminDoorbell = 0x078, 4, WriteOnly, "ADMIN_DOORBELL";
+    /// Special mode (Telegraphos I launch, SPEC item 19): `1 << 63 | context << 8 | slot` enters it, 0 leaves it. While in it every store to and load from the plain window performs no access but passes its address as the slot's next argument (a load reads as zero), and LAUNCH of that slot leaves it.
+    Special = 0x080, 8, ReadWrite, "SPECIAL";
+    /// Number of page access counters.
+    Counters = 0x088, 4, ReadOnly, "COUNTERS";
     /// Remote stores accepted from this node's processors since reset.
     CountStores = 0x100, 8, ReadOnly, "COUNT_STORES";
     /// Remote loads accepted since reset.
@@ -107,6 +111,12 @@ registers! {
     CountCongested = 0x128, 8, ReadOnly, "COUNT_CONGESTED";
     /// Events posted since reset.
     CountEvents = 0x130, 8, ReadOnly, "COUNT_EVENTS";
+    /// Atomics launched since reset.
+    CountAtomics = 0x138, 8, ReadOnly, "COUNT_ATOMICS";
+    /// Copies launched since reset.
+    CountCopies = 0x140, 8, ReadOnly, "COUNT_COPIES";
+    /// Arguments refused for their key or context since reset.
+    CountBadKeys = 0x148, 8, ReadOnly, "COUNT_BAD_KEYS";
 }
 
 c_consts! {
@@ -130,6 +140,8 @@ c_consts! {
         STATUS_CONGESTED = 2,
         /// STATUS: ERROR holds an error.
         STATUS_ERROR = 4,
+        /// SPECIAL: enter (or in) special mode.
+        SPECIAL_ENTER = 0x8000_0000_0000_0000,
         /// CONTROL: interrupts are enabled.
         CONTROL_IRQ_ENABLE = 1,
     }

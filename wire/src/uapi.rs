@@ -24,6 +24,8 @@ c_consts! {
         MMAP_IMPORT = 3,
         /// mmap kind: an export's local memory.
         MMAP_EXPORT = 4,
+        /// mmap kind: an import's argument aperture, write-only (`tg_context` words); loads are refused.
+        MMAP_ARGUMENT = 5,
         /// Shift of the kind in an mmap offset.
         MMAP_KIND_SHIFT = 48,
         /// Shift of the handle in an mmap offset.
@@ -34,6 +36,10 @@ c_consts! {
         STATE_CUT = 2,
         /// tg_import_state.state: gone for good (revoked, node down or reset, device gone); import again.
         STATE_DEAD = 4,
+        /// tg_launch.style: the kernel does everything (the yardstick).
+        STYLE_PLAIN = 0,
+        /// tg_launch.style: Telegraphos I special mode; the kernel touches the caller's window mappings (SPEC item 19).
+        STYLE_SPECIAL = 1,
     }
 }
 
@@ -56,8 +62,12 @@ c_struct! {
         pub link_up: u32 = "__u32",
         /// The context number of this file.
         pub context: u32 = "__u32",
+        /// Number of page access counters of the board.
+        pub counters: u32 = "__u32",
+        /// The key of this file's context, 48 random bits.
+        pub key: u64 = "__u64",
         /// Zero.
-        pub reserved: [u32; 7] = "__u32[7]",
+        pub reserved: [u32; 4] = "__u32[4]",
     }
 }
 
@@ -131,6 +141,68 @@ c_struct! {
     }
 }
 
+c_struct! {
+    /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH). Blocks, killably, until it is done.
+    pub struct Launch as "tg_launch" {
+        /// TG_STYLE_*.
+        pub style: u32 = "__u32",
+        /// TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8.
+        pub operation: u32 = "__u32",
+        /// STYLE_PLAIN: import handle of the target of an atomic, or of the destination of a copy.
+        pub target: u32 = "__u32",
+        /// STYLE_PLAIN: import handle of the source of a copy.
+        pub source: u32 = "__u32",
+        /// STYLE_PLAIN: bytes from the start of the target's segment. STYLE_SPECIAL: address in the caller's mapping of an import.
+        pub target_address: u64 = "__u64",
+        /// The same for the source of a copy.
+        pub source_address: u64 = "__u64",
+        /// Bytes to copy.
+        pub length: u64 = "__u64",
+        /// Operand of an atomic.
+        pub operand: u64 = "__u64",
+        /// Value a compare-and-swap compares with.
+        pub compare: u64 = "__u64",
+        /// Out: previous value of an atomic.
+        pub value: u64 = "__u64",
+        /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
+        pub status: u32 = "__u32",
+        /// STYLE_SPECIAL: slot of the context to use, free in the caller's view.
+        pub slot: u32 = "__u32",
+    }
+}
+
+c_struct! {
+    /// Page access counters (SPEC item 22): TG_IOCTL_COUNTER_ARM, _READ and _DISARM.
+    pub struct Counter as "tg_counter" {
+        /// Import handle (ARM).
+        pub handle: u32 = "__u32",
+        /// Unit of the import, from 0 (ARM).
+        pub page: u32 = "__u32",
+        /// The counter: out of ARM, into READ and DISARM.
+        pub counter: u32 = "__u32",
+        /// ARM: eventfd signalled, once each, when reads or writes go from 1 to 0; -1 for none.
+        pub eventfd: i32 = "__s32",
+        /// ARM: reads to count down, 0 for none. READ: those left.
+        pub reads: u64 = "__u64",
+        /// ARM: writes to count down, 0 for none. READ: those left.
+        pub writes: u64 = "__u64",
+        /// READ: TG_COUNTER_* bits that have gone off since ARM.
+        pub fired: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+    }
+}
+
+c_struct! {
+    /// An eventfd to signal at each CONTEXT event of this file (TG_IOCTL_NOTIFY).
+    pub struct Notify as "tg_notify" {
+        /// The eventfd, or -1 to stop.
+        pub eventfd: i32 = "__s32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+    }
+}
+
 /// Name, number, and structure of each ioctl; all are read-write (`_IOWR`).
 pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
     ("TG_IOCTL_INFO", 0, &Info::C, "What the board and the driver are."),
@@ -140,6 +212,11 @@ pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
     ("TG_IOCTL_UNIMPORT", 4, &Handle::C, "Close an import; waits for its outstanding stores."),
     ("TG_IOCTL_STATE", 5, &ImportState::C, "State and latched error of an import."),
     ("TG_IOCTL_ACK", 6, &Handle::C, "Acknowledge an import's latched error and lift its cut."),
+    ("TG_IOCTL_LAUNCH", 7, &Launch::C, "Run an atomic or a copy from the kernel."),
+    ("TG_IOCTL_COUNTER_ARM", 8, &Counter::C, "Arm access counters for a page of an import."),
+    ("TG_IOCTL_COUNTER_READ", 9, &Counter::C, "Read access counters."),
+    ("TG_IOCTL_COUNTER_DISARM", 10, &Counter::C, "Disarm access counters."),
+    ("TG_IOCTL_NOTIFY", 11, &Notify::C, "Signal an eventfd when an armed or notifying operation is done."),
 ];
 
 /// The request number of an ioctl of [`IOCTLS`] (`_IOWR(type, number, struct)` on every architecture Debian runs this on

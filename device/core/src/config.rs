@@ -32,6 +32,8 @@ pub struct HibConfig {
     pub imports: u16,
     /// Number of export pages.
     pub export_pages: u32,
+    /// Number of page access counters.
+    pub counters: u16,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
@@ -54,6 +56,8 @@ pub enum Bug {
     ForgetCause,
     /// Reset: grants survive it.
     KeepGrantsOnReset,
+    /// I14: an argument for another process's context is taken if its key is right.
+    ForeignContext,
 }
 
 impl HibConfig {
@@ -73,6 +77,7 @@ impl HibConfig {
             contexts: 256,
             imports: 1024,
             export_pages: 4096,
+            counters: 1024,
             #[cfg(feature = "bugs")]
             bug: None,
         }

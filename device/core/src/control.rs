@@ -22,6 +22,8 @@ pub(crate) struct Registers {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Admin {
     busy: BTreeMap<u32, u32>,
+    /// Contexts closed but for their last status words, and the slots that wait for it.
+    closing: BTreeMap<u16, u32>,
 }
 
 impl Admin {
@@ -118,6 +120,8 @@ impl Hib {
             Register::EventSize => u64::from(self.events.size),
             Register::EventConsumer => u64::from(self.events.consumer()),
             Register::AdminBase => self.registers.admin_base,
+            Register::Special => self.special(),
+            Register::Counters => u64::from(self.config.counters),
             Register::ErrorCount
             | Register::CountStores
             | Register::CountLoads
@@ -125,7 +129,10 @@ impl Hib {
             | Register::CountRefused
             | Register::CountDropped
             | Register::CountCongested
-            | Register::CountEvents => self.counter(register),
+            | Register::CountEvents
+            | Register::CountAtomics
+            | Register::CountCopies
+            | Register::CountBadKeys => self.counter(register),
         }
     }
 
@@ -158,6 +165,7 @@ impl Hib {
             Register::EventConsumer => self.consume_events(data as u32, out),
             Register::AdminBase => self.registers.admin_base = data,
             Register::AdminDoorbell => self.doorbell(data as u32, out),
+            Register::Special => self.set_special(data),
             _ => {}
         }
     }
@@ -194,7 +202,7 @@ impl Hib {
                 self.own_memory_failed(self.slot_address(slot), status, out);
                 return;
             }
-            StepResult::Loaded(_) | StepResult::Stored => {
+            StepResult::Loaded(_) | StepResult::Block(_) | StepResult::Stored => {
                 self.admin.release(slot);
                 return;
             }
@@ -214,7 +222,11 @@ impl Hib {
     fn execute(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Option<Completion> {
         let result = match command.opcode {
             admin::CONTEXT_OPEN => self.context_open(command),
-            admin::CONTEXT_CLOSE => self.context_close(command),
+            admin::CONTEXT_CLOSE => match self.context_close(slot, command) {
+                Ok(true) => Ok(()),
+                Ok(false) => return None,
+                Err(status) => Err(status),
+            },
             admin::GRANT_SET => {
                 return Some(match self.grant_set(command) {
                     Ok(generation) => Completion { generation, ..Completion::of(command.seq, Status::Ok) },
@@ -239,6 +251,15 @@ impl Hib {
                 Err(status) => Err(status),
             },
             admin::IMPORT_ACK => self.import_ack(command, out),
+            admin::LAUNCH => match self.admin_launch(slot, command, out) {
+                Ok(()) => return None,
+                Err(status) => Err(status),
+            },
+            admin::COUNTER_SET => self.counter_set(command),
+            admin::COUNTER_GET => match self.counter_get(command) {
+                Ok(completion) => return Some(completion),
+                Err(status) => Err(status),
+            },
             _ => Err(Status::Invalid),
         };
         Some(Completion::of(command.seq, result.err().unwrap_or(Status::Ok)))
@@ -272,10 +293,29 @@ impl Hib {
         if command.context >= self.config.contexts || command.address % context::STATUS_SIZE != 0 {
             return Err(Status::Invalid);
         }
-        self.issuer.open_context(command.context, command.address)
+        if command.key >> context::KEY_BITS != 0 {
+            return Err(Status::Invalid);
+        }
+        self.issuer.open_context(command.context, command.address, command.key)
     }
 
-    fn context_close(&mut self, command: &Command) -> Result<(), Status> {
-        self.issuer.close_context(command.context)
+    /// Closes a context; `Ok(false)` if its status page is still to be written.
+    fn context_close(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+        self.issuer.close_context(command.context)?;
+        self.launcher.forget_context(command.context);
+        let done = !self.writes_status(command.context);
+        if !done {
+            self.admin.closing.insert(command.context, slot);
+        }
+        Ok(done)
+    }
+
+    /// A store into a context's status page has been made or has failed.
+    pub(crate) fn finish_context_close(&mut self, context: u16, out: &mut Vec<Action>) {
+        if self.admin.closing.contains_key(&context) && !self.writes_status(context) {
+            if let Some(slot) = self.admin.closing.remove(&context) {
+                self.complete_status(slot, Status::Ok, out);
+            }
+        }
     }
 }

@@ -16,6 +16,8 @@ pub(crate) enum Cause {
     NodeState(NodeId),
     LinkState,
     Error,
+    Context(u16),
+    Counter(u16),
 }
 
 /// The ring as the driver has programmed it, and the causes that wait for it.
@@ -73,6 +75,8 @@ impl Hib {
             }
             Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.link.is_some())),
             Cause::Error => (event::ERROR, 0, self.registers.error),
+            Cause::Context(context) => (event::CONTEXT, context, 0),
+            Cause::Counter(counter) => (event::COUNTER, counter, self.page_counters.take_news(counter)),
         };
         let queue = &mut self.events;
         queue.posting = true;

@@ -2,8 +2,10 @@
 //! The board: its state, the dispatch of events, and the order of its own stores into guest memory.
 
 use crate::control::{Admin, Registers};
-use crate::events::EventQueue;
+use crate::counters;
+use crate::events::{Cause, EventQueue};
 use crate::imports::Issuer;
+use crate::launch::Launcher;
 use crate::serve::Server;
 use crate::{Action, Bar, Event, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +29,12 @@ pub struct Counters {
     pub congested: u64,
     /// Events posted.
     pub events: u64,
+    /// Atomics launched.
+    pub atomics: u64,
+    /// Copies launched.
+    pub copies: u64,
+    /// Arguments refused for their key or context.
+    pub bad_keys: u64,
     /// Errors latched or found latched.
     pub errors: u64,
 }
@@ -47,6 +55,8 @@ pub(crate) enum Purpose {
     Command(u32),
     /// The next store of the job with this number.
     Job(u64),
+    /// A block of a copy at this node's end, and the export page it touches.
+    Block { operation: u64, offset: u64, page: u32 },
     /// Its owner was reset away.
     Cancelled,
 }
@@ -57,6 +67,7 @@ pub(crate) enum Then {
     Nothing,
     AdminDone(u32),
     EventPosted,
+    ContextDone(u16),
 }
 
 /// Stores of whole words into the board's own tables in guest memory, one after the other.
@@ -64,6 +75,8 @@ pub(crate) enum Then {
 pub(crate) struct Job {
     pub(crate) stores: VecDeque<(u64, u64)>,
     pub(crate) then: Then,
+    /// The context whose status page this is: it cannot be closed before.
+    pub(crate) context: Option<u16>,
 }
 
 /// The host interface board of one node.
@@ -79,6 +92,8 @@ pub struct Hib {
     pub(crate) events: EventQueue,
     pub(crate) issuer: Issuer,
     pub(crate) server: Server,
+    pub(crate) launcher: Launcher,
+    pub(crate) page_counters: counters::Counters,
     steps: BTreeMap<StepId, Purpose>,
     next_step: StepId,
     jobs: BTreeMap<u64, Job>,
@@ -94,6 +109,8 @@ impl Hib {
         Hib {
             issuer: Issuer::new(&config),
             server: Server::new(&config),
+            launcher: Launcher::default(),
+            page_counters: counters::Counters::default(),
             now: 0,
             bus_master: false,
             incarnation: 1,
@@ -151,7 +168,7 @@ impl Hib {
             },
             Event::Write { bar, offset, size, data } => match bar {
                 Bar::Control => self.write_register(offset, size, data, out),
-                Bar::Contexts => self.quiet(offset, size, data, out),
+                Bar::Contexts => self.context_write(offset, size, data, out),
                 Bar::Window => self.store(offset, size, data, out),
             },
             Event::IntakeDry => self.intake_dry(out),
@@ -200,6 +217,12 @@ impl Hib {
 
     // ---- steps and jobs ----
 
+    /// Whether a step of a copy touches one of these export pages.
+    pub(crate) fn copies_touch(&self, pages: std::ops::Range<u64>) -> bool {
+        let touches = |p: &Purpose| matches!(p, Purpose::Block { page, .. } if pages.contains(&u64::from(*page)));
+        self.steps.values().any(touches)
+    }
+
     pub(crate) fn step(&mut self, op: Step, purpose: Purpose, out: &mut Vec<Action>) {
         let step = self.next_step;
         self.next_step += 1;
@@ -212,16 +235,37 @@ impl Hib {
             Some(Purpose::Serve(source)) => self.served(source, result, out),
             Some(Purpose::Command(slot)) => self.command_loaded(slot, result, out),
             Some(Purpose::Job(job)) => self.job_stored(job, result, out),
+            Some(Purpose::Block { operation, offset, .. }) => self.block_stepped(operation, offset, result, out),
             Some(Purpose::Cancelled) | None => {}
         }
     }
 
     /// Starts a series of 8-byte stores into the board's own tables. While bus mastering is off they wait.
     pub(crate) fn job(&mut self, stores: impl IntoIterator<Item = (u64, u64)>, then: Then, out: &mut Vec<Action>) {
+        self.add_job(Job { stores: stores.into_iter().collect(), then, context: None }, out);
+    }
+
+    /// The same, into the status page of a context.
+    pub(crate) fn status_job(
+        &mut self,
+        context: u16,
+        stores: impl IntoIterator<Item = (u64, u64)>,
+        then: Then,
+        out: &mut Vec<Action>,
+    ) {
+        self.add_job(Job { stores: stores.into_iter().collect(), then, context: Some(context) }, out);
+    }
+
+    fn add_job(&mut self, job: Job, out: &mut Vec<Action>) {
         let number = self.next_job;
         self.next_job += 1;
-        self.jobs.insert(number, Job { stores: stores.into_iter().collect(), then });
+        self.jobs.insert(number, job);
         self.advance_job(number, out);
+    }
+
+    /// Whether stores into the status page of a context are still to be made.
+    pub(crate) fn writes_status(&self, context: u16) -> bool {
+        self.jobs.values().any(|job| job.context == Some(context))
     }
 
     fn advance_job(&mut self, number: u64, out: &mut Vec<Action>) {
@@ -234,12 +278,16 @@ impl Hib {
                 self.step(Step::Store { address, size: 8, data }, Purpose::Job(number), out);
             }
             None => {
-                let then = job.then;
+                let (then, context) = (job.then, job.context);
                 self.jobs.remove(&number);
+                if let Some(context) = context {
+                    self.finish_context_close(context, out);
+                }
                 match then {
                     Then::Nothing => {}
                     Then::AdminDone(slot) => self.admin_completed(slot, out),
                     Then::EventPosted => self.event_posted(out),
+                    Then::ContextDone(context) => self.cause(Cause::Context(context), out),
                 }
             }
         }
@@ -250,14 +298,17 @@ impl Hib {
         let stored = job.stores.pop_front();
         if let StepResult::Failed(status) = result {
             let address = stored.map_or(0, |(address, _)| address);
-            let then = job.then;
+            let (then, context) = (job.then, job.context);
             self.jobs.remove(&number);
             self.own_memory_failed(address, status, out);
+            if let Some(context) = context {
+                self.finish_context_close(context, out);
+            }
             match then {
                 // The queue is unusable: causes stay pending until the driver programs another one.
                 Then::EventPosted => self.events.disable(),
                 Then::AdminDone(slot) => self.admin.release(slot),
-                Then::Nothing => {}
+                Then::Nothing | Then::ContextDone(_) => {}
             }
             return;
         }
@@ -281,7 +332,7 @@ impl Hib {
         // Generations of this join are greater than all of an earlier process under the same node id.
         self.server.raise_generation(u64::from(incarnation) << 32);
         self.returned = [0; 4];
-        self.cause(crate::events::Cause::LinkState, out);
+        self.cause(Cause::LinkState, out);
     }
 
     fn link_down(&mut self, out: &mut Vec<Action>) {
@@ -295,7 +346,7 @@ impl Hib {
             }
         }
         self.server.forget_credits();
-        self.cause(crate::events::Cause::LinkState, out);
+        self.cause(Cause::LinkState, out);
     }
 
     fn node_up(&mut self, node: NodeId, incarnation: u32, out: &mut Vec<Action>) {
@@ -308,7 +359,7 @@ impl Hib {
             if before.is_some() {
                 self.kill_imports(node, Status::Reset, out);
             }
-            self.cause(crate::events::Cause::NodeState(node), out);
+            self.cause(Cause::NodeState(node), out);
         }
     }
 
@@ -322,7 +373,7 @@ impl Hib {
         }
         self.fail_peer(node, status, out);
         self.forget_requests_of(node);
-        self.cause(crate::events::Cause::NodeState(node), out);
+        self.cause(Cause::NodeState(node), out);
     }
 
     /// Whether a node can be reached now; the node itself always can.
@@ -384,6 +435,8 @@ impl Hib {
         self.registers = Registers::default();
         self.admin = Admin::default();
         self.events = EventQueue::default();
+        self.launcher.reset();
+        self.page_counters = counters::Counters::default();
         self.counters = Counters::default();
         self.bus_master = false;
         self.incarnation += 1;
@@ -403,6 +456,9 @@ impl Hib {
             Register::CountDropped => c.dropped,
             Register::CountCongested => c.congested,
             Register::CountEvents => c.events,
+            Register::CountAtomics => c.atomics,
+            Register::CountCopies => c.copies,
+            Register::CountBadKeys => c.bad_keys,
             _ => c.errors,
         }
     }

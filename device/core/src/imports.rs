@@ -19,17 +19,21 @@ use telegraphos_wire::{context, event};
 /// One open import: where it leads, and what of it is unfinished.
 #[derive(Clone, Debug)]
 pub(crate) struct Import {
-    context: u16,
-    node: NodeId,
-    first_slot: u32,
+    pub(crate) context: u16,
+    /// Counts openings of all imports: names this one for good.
+    pub(crate) opening: u64,
+    pub(crate) node: NodeId,
+    pub(crate) first_slot: u32,
     slots: u32,
-    page: u32,
-    length: u64,
+    pub(crate) page: u32,
+    pub(crate) length: u64,
     generation: u64,
-    rights: Rights,
+    pub(crate) rights: Rights,
     /// Stores accepted, and of those finished (both since the import was opened).
     issued: u64,
     finished: u64,
+    /// Operations that use it and are unfinished.
+    pub(crate) operations: u32,
     /// Stores accepted that wait in the destination's queue.
     waiting: u32,
     /// Congested by its own waiting stores; by the board's intake.
@@ -37,17 +41,29 @@ pub(crate) struct Import {
     throttled: bool,
     /// Stored since the socket was last dry.
     active: bool,
-    cut: bool,
+    pub(crate) cut: bool,
+    /// Arguments that came through it with a wrong key or for another's context.
+    pub(crate) bad_keys: u32,
     /// Its node went down or was reset: it stays cut whatever is acknowledged, and can only be closed. The node may come
     /// back with other memory under the same pages and even generations.
-    dead: bool,
-    error: Option<Status>,
+    pub(crate) dead: bool,
+    pub(crate) error: Option<Status>,
     closing: Option<u32>,
 }
 
 impl Import {
     fn stopped(&self) -> bool {
         self.congested || self.throttled
+    }
+
+    fn is_idle(&self) -> bool {
+        self.finished == self.issued && self.operations == 0
+    }
+
+    /// Where in its node's exported memory the byte at `offset` of the segment is.
+    pub(crate) fn address(&self, offset: u64) -> RemoteAddr {
+        let page = self.page + (offset >> UNIT_SHIFT) as u32;
+        RemoteAddr { page, offset: (offset & (UNIT - 1)) as u32, generation: self.generation }
     }
 }
 
@@ -66,8 +82,8 @@ struct Question {
 }
 
 /// An entry of a destination's queue.
-#[derive(Clone, Copy, Debug)]
-enum Waiting {
+#[derive(Clone, Debug)]
+pub(crate) enum Waiting {
     Store {
         import: u16,
         at: RemoteAddr,
@@ -79,6 +95,12 @@ enum Waiting {
         number: u64,
         body: Body,
     },
+    /// A part of an operation: which bytes of it, and the request.
+    Part {
+        operation: u64,
+        offset: u64,
+        body: Body,
+    },
 }
 
 /// A request that was sent and not yet answered.
@@ -86,14 +108,18 @@ enum Waiting {
 enum Sent {
     Store { import: u16 },
     Question { number: u64 },
+    Part { operation: u64, offset: u64 },
 }
 
 /// What this node knows of another, and what it has for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) incarnation: Option<u32>,
-    waiting: VecDeque<Waiting>,
+    pub(crate) waiting: VecDeque<Waiting>,
     outstanding: u32,
+    /// Copies with blocks left to start, in turns; blocks under way.
+    pub(crate) copies: VecDeque<u64>,
+    pub(crate) blocks: u32,
     /// Slot -> import + 1; empty until the first import of this node.
     slots: Vec<u16>,
 }
@@ -105,16 +131,21 @@ type Target = (u16, RemoteAddr, u8);
 type Rejection = (NodeId, Option<u16>, Status);
 
 #[derive(Clone, Debug)]
-struct Quiet {
-    cookie: u64,
+pub(crate) struct Quiet {
+    pub(crate) cookie: u64,
+    /// Its end is an event.
+    pub(crate) notify: bool,
     /// Imports and how many of their stores must be finished.
     targets: Vec<(u16, u64)>,
+    /// Operations that must be finished.
+    operations: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
-struct Context {
-    status_page: u64,
-    quiets: BTreeMap<u8, Quiet>,
+pub(crate) struct Context {
+    pub(crate) status_page: u64,
+    pub(crate) key: u64,
+    pub(crate) quiets: BTreeMap<u8, Quiet>,
     errors: u64,
 }
 
@@ -123,7 +154,8 @@ struct Context {
 pub(crate) struct Issuer {
     pub(crate) peers: Vec<Peer>,
     imports: Vec<Option<Box<Import>>>,
-    contexts: BTreeMap<u16, Context>,
+    pub(crate) contexts: BTreeMap<u16, Context>,
+    openings: u64,
     /// Tag index -> (tag, node, what).
     sent: Vec<Option<(u32, NodeId, Sent)>>,
     free_tags: Vec<u32>,
@@ -156,6 +188,7 @@ impl Issuer {
             peers: vec![Peer::default(); config.window.nodes() as usize],
             imports: vec![None; usize::from(config.imports)],
             contexts: BTreeMap::new(),
+            openings: 0,
             sent: Vec::new(),
             free_tags: Vec::new(),
             tag_round: 0,
@@ -176,15 +209,19 @@ impl Issuer {
         self.imports.iter().flatten().any(|i| i.stopped())
     }
 
-    fn import(&mut self, number: u16) -> Option<&mut Import> {
+    pub(crate) fn open_import(&self, number: u16) -> Option<&Import> {
+        self.imports.get(usize::from(number))?.as_deref()
+    }
+
+    pub(crate) fn import(&mut self, number: u16) -> Option<&mut Import> {
         self.imports.get_mut(usize::from(number))?.as_deref_mut()
     }
 
-    pub(crate) fn open_context(&mut self, number: u16, status_page: u64) -> Result<(), Status> {
+    pub(crate) fn open_context(&mut self, number: u16, status_page: u64, key: u64) -> Result<(), Status> {
         if self.contexts.contains_key(&number) {
             return Err(Status::Busy);
         }
-        self.contexts.insert(number, Context { status_page, quiets: BTreeMap::new(), errors: 0 });
+        self.contexts.insert(number, Context { status_page, key, quiets: BTreeMap::new(), errors: 0 });
         Ok(())
     }
 
@@ -222,7 +259,7 @@ impl Issuer {
         }
     }
 
-    fn slot(&self, address: &WindowAddress) -> Option<u16> {
+    pub(crate) fn slot(&self, address: &WindowAddress) -> Option<u16> {
         let slots = &self.peers.get(usize::from(address.node))?.slots;
         slots.get(address.slot() as usize)?.checked_sub(1)
     }
@@ -271,6 +308,12 @@ impl Hib {
 
     pub(crate) fn store(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
         self.count_intake(out);
+        if self.config.window.decode(offset).aperture == Aperture::Argument {
+            return self.argument(offset, size, data, out);
+        }
+        if self.special_access(offset, size, out) {
+            return;
+        }
         let (number, at, size) = match self.resolve(offset, size, Rights::WRITE) {
             Ok(found) => found,
             Err((node, Some(import), status)) => return self.lose_store(node, import, status, out),
@@ -301,6 +344,7 @@ impl Hib {
             import.active = true;
         }
         self.counters.stores += 1;
+        self.count_access(node, at.page, true, out);
         self.pump(node, out);
         let congest_at = self.config.congest_at;
         if let Some(import) =
@@ -312,6 +356,10 @@ impl Hib {
     }
 
     pub(crate) fn load(&mut self, token: Token, offset: u64, size: u32, out: &mut Vec<Action>) {
+        if self.special_access(offset, size, out) {
+            out.push(Action::ReadDone { token, data: 0 });
+            return;
+        }
         let (number, at, size) = match self.resolve(offset, size, Rights::READ) {
             Ok(found) => found,
             Err((node, import, status)) => {
@@ -326,6 +374,7 @@ impl Hib {
         let Some(import) = self.issuer.import(number) else { return };
         let (node, context) = (import.node, import.context);
         self.counters.loads += 1;
+        self.count_access(node, at.page, false, out);
         let asked = Asked::Load { token, import: number, size };
         self.ask(node, asked, Body::Read { at, context, size }, out);
     }
@@ -403,6 +452,7 @@ impl Hib {
                     }
                     (body, Sent::Question { number })
                 }
+                Waiting::Part { operation, offset, body } => (body, Sent::Part { operation, offset }),
             };
             if let Some(link) = self.link.as_mut().filter(|_| !own) {
                 link.credits[Class::Request as usize] -= 1; // Checked above.
@@ -445,6 +495,7 @@ impl Hib {
         match (sent, packet.body) {
             (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
             (Sent::Question { number }, body) => self.answered(number, &body, out),
+            (Sent::Part { operation, offset }, body) => self.part_answered(operation, offset, body, out),
             // A peer that answers a store with something else has lost its mind: count the store as lost.
             (Sent::Store { import }, _) => self.store_finished(import, Status::Invalid, out),
         }
@@ -518,18 +569,18 @@ impl Hib {
         self.latch(import, status, out);
     }
 
-    fn latch(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn latch(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
         self.counters.errors += 1;
         let Some(import) = self.issuer.import(number) else { return };
         if import.error.is_some() {
             return;
         }
         import.error = Some(status);
-        let context = import.context;
-        if let Some(context) = self.issuer.contexts.get_mut(&context) {
+        let number_of_context = import.context;
+        if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
             context.errors += 1;
-            let store = (context.status_page + 8 * context::QUIET_SLOTS as u64, context.errors);
-            self.job([store], Then::Nothing, out);
+            let store = (context.status_page + context::ERRORS_OFFSET, context.errors);
+            self.status_job(number_of_context, [store], Then::Nothing, out);
         }
         self.cause(Cause::ImportState(number), out);
     }
@@ -562,15 +613,18 @@ impl Hib {
     pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
-        let questions: Vec<u64> = peer
-            .waiting
-            .iter()
-            .filter_map(|w| match w {
-                Waiting::Question { number, .. } => Some(*number),
-                Waiting::Store { .. } => None,
-            })
-            .collect();
-        peer.waiting.retain(|w| matches!(w, Waiting::Store { .. }));
+        let (mut questions, mut parts) = (Vec::new(), Vec::new());
+        peer.waiting.retain(|w| match w {
+            Waiting::Question { number, .. } => {
+                questions.push(*number);
+                false
+            }
+            Waiting::Part { operation, .. } => {
+                parts.push(*operation);
+                false
+            }
+            Waiting::Store { .. } => true,
+        });
         let tags: Vec<u32> = self.issuer.sent.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
         // First the stores that waited: `lose_store` purges them with the first failure of their import.
         for number in 0..self.issuer.imports.len() as u16 {
@@ -579,6 +633,8 @@ impl Hib {
                 self.lose_store(node, number, status, out);
             }
         }
+        // Copies that only wait for their turn end first, so that none of them starts another block.
+        self.fail_waiting_copies(node, status, out);
         for tag in tags {
             match self.issuer.release_tag(tag, node) {
                 Some(Sent::Store { import }) => {
@@ -588,8 +644,12 @@ impl Hib {
                     self.progressed(import, out);
                 }
                 Some(Sent::Question { number }) => self.fail_question(number, status, out),
+                Some(Sent::Part { operation, .. }) => self.part_done(operation, status, out),
                 None => {}
             }
+        }
+        for operation in parts {
+            self.part_done(operation, status, out);
         }
         for number in questions {
             self.fail_question(number, status, out);
@@ -600,12 +660,20 @@ impl Hib {
     /// The other end of a node's imports is no longer what they were opened on.
     pub(crate) fn kill_imports(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         for number in 0..self.issuer.imports.len() as u16 {
-            let Some(import) = self.issuer.import(number).filter(|i| i.node == node && !i.dead) else { continue };
-            import.dead = true;
-            import.cut = true;
-            self.latch(number, status, out);
-            self.purge(number, out);
+            if self.issuer.import(number).is_some_and(|i| i.node == node && !i.dead) {
+                self.kill_import(number, status, out);
+            }
         }
+    }
+
+    /// This import is of no more use; it can only be closed.
+    pub(crate) fn kill_import(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+        let Some(import) = self.issuer.import(number) else { return };
+        import.dead = true;
+        import.cut = true;
+        self.latch(number, status, out);
+        self.purge(number, out);
+        self.cause(Cause::ImportState(number), out);
     }
 
     /// Reset: every table of the issuing side is emptied; loads are answered, lookups forgotten with their slots.
@@ -624,6 +692,7 @@ impl Hib {
         // Tags stay unique across the reset.
         fresh.tag_round = self.issuer.tag_round;
         fresh.next_question = self.issuer.next_question;
+        fresh.openings = self.issuer.openings;
         self.issuer = fresh;
     }
 
@@ -683,39 +752,27 @@ impl Hib {
 
     // ---- quiet ----
 
-    /// A store to a context page: `QUIET[k]` <- import << 48 | cookie.
-    pub(crate) fn quiet(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
-        let number = (offset >> UNIT_SHIFT) as u16;
-        let slot = (offset & (UNIT - 1)).wrapping_sub(context::QUIET) / 8;
+    /// `QUIET[slot]` of a context <- import << 48 | cookie.
+    pub(crate) fn quiet(&mut self, number: u16, slot: u8, data: u64, out: &mut Vec<Action>) -> Result<(), Status> {
         let scope = (data >> context::COOKIE_BITS) as u16;
         let cookie = data & ((1 << context::COOKIE_BITS) - 1);
         let all = u64::from(scope) == context::QUIET_ALL;
-        let wanted = |i: &Import| i.context == number;
-        let status = if size != 8 || offset % 8 != 0 || slot >= context::QUIET_COUNT {
-            Some(Status::BadSize)
-        } else if !self.issuer.contexts.contains_key(&number) {
-            Some(Status::Unmapped)
-        } else if !all && !self.issuer.import(scope).is_some_and(|i| wanted(i)) {
-            Some(Status::Rights)
-        } else {
-            None
-        };
-        if let Some(status) = status {
-            return self.bad_access(Bar::Contexts, offset, size, status, out);
+        if !all && self.issuer.open_import(scope).is_none_or(|i| i.context != number) {
+            return Err(Status::Rights);
         }
-        let targets = self
-            .issuer
-            .imports
-            .iter()
-            .enumerate()
-            .filter_map(|(n, import)| Some((n as u16, import.as_deref()?)))
-            .filter(|(n, import)| wanted(import) && (all || *n == scope))
-            .map(|(n, import)| (n, import.issued))
-            .collect();
+        if self.slot_is_busy(number, slot) {
+            return Err(Status::Busy);
+        }
+        let wanted = |n: u16| (all || n == scope) && self.issuer.open_import(n).is_some_and(|i| i.context == number);
+        let numbers = 0..self.issuer.imports.len() as u16;
+        let issued = |n: u16| self.issuer.open_import(n).map_or(0, |i| i.issued);
+        let targets = numbers.filter(|n| wanted(*n)).map(|n| (n, issued(n))).collect();
+        let operations = self.launcher.using(wanted);
         if let Some(context) = self.issuer.contexts.get_mut(&number) {
-            context.quiets.insert(slot as u8, Quiet { cookie, targets });
+            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations });
         }
         self.check_quiet(number, out);
+        Ok(())
     }
 
     /// Completes the quiets of a context whose stores are all finished.
@@ -724,33 +781,32 @@ impl Hib {
         let Some(context) = self.issuer.contexts.get(&number) else { return };
         let imports = &self.issuer.imports;
         let find = |n: u16| imports.get(usize::from(n)).and_then(|i| i.as_deref());
-        let done: Vec<(u8, u64)> = context
+        let done: Vec<(u8, u64, Status, bool)> = context
             .quiets
             .iter()
             .filter(|(_, quiet)| {
                 let pending = |(n, target): &(u16, u64)| find(*n).is_some_and(|i| i.finished < (*target).min(i.issued));
-                ignore || !quiet.targets.iter().any(pending)
+                let unfinished = quiet.operations.iter().any(|operation| self.launcher.unfinished(*operation));
+                ignore || !(unfinished || quiet.targets.iter().any(pending))
             })
             .map(|(slot, quiet)| {
                 let error = quiet.targets.iter().find_map(|(n, _)| find(*n).and_then(|i| i.error));
-                let status = error.map_or(0, |status| status as u64);
-                (*slot, status << context::COOKIE_BITS | quiet.cookie)
+                (*slot, quiet.cookie, error.unwrap_or(Status::Ok), quiet.notify)
             })
             .collect();
-        let page = context.status_page;
-        for (slot, word) in done {
+        for (slot, cookie, status, notify) in done {
             if let Some(context) = self.issuer.contexts.get_mut(&number) {
                 context.quiets.remove(&slot);
             }
-            self.job([(page + 8 * u64::from(slot), word)], Then::Nothing, out);
+            self.slot_done((number, slot), cookie, status, None, notify, out);
         }
     }
 
     /// A store of an import has finished: quiets and a pending close may be done.
-    fn progressed(&mut self, number: u16, out: &mut Vec<Action>) {
+    pub(crate) fn progressed(&mut self, number: u16, out: &mut Vec<Action>) {
         let Some(import) = self.issuer.import(number) else { return };
         let context = import.context;
-        let closed = if import.finished == import.issued { import.closing } else { None };
+        let closed = if import.is_idle() { import.closing } else { None };
         if self.issuer.contexts.get(&context).is_some_and(|c| !c.quiets.is_empty()) {
             self.check_quiet(context, out);
         }
@@ -806,8 +862,10 @@ impl Hib {
             return Err(Status::Busy);
         }
         peer.slots[range].fill(import + 1);
+        self.issuer.openings += 1;
         self.issuer.imports[usize::from(import)] = Some(Box::new(Import {
             context,
+            opening: self.issuer.openings,
             node,
             first_slot: index,
             slots: count,
@@ -817,6 +875,8 @@ impl Hib {
             rights: Rights(rights),
             issued: 0,
             finished: 0,
+            operations: 0,
+            bad_keys: 0,
             waiting: 0,
             congested: false,
             throttled: false,
@@ -837,7 +897,7 @@ impl Hib {
             return Err(Status::Busy);
         }
         let (node, first, count) = (import.node, import.first_slot as usize, import.slots as usize);
-        let done = import.issued == import.finished;
+        let done = import.is_idle();
         import.closing = Some(slot);
         self.issuer.peers[usize::from(node)].slots[first..first + count].fill(0);
         if done {

@@ -2,7 +2,7 @@
 //! What crosses the border between the core and its shell.
 
 use telegraphos_wire::admin::Command;
-use telegraphos_wire::{Class, NodeId, Packet, Status};
+use telegraphos_wire::{AtomicOp, Block, Class, NodeId, Packet, Status};
 
 /// Which BAR an access goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub type Token = u64;
 pub type StepId = u64;
 
 /// Something that happened to the board.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The guest loads `size` bytes. Answered by exactly one [`Action::ReadDone`], within the load limit.
     Read {
@@ -99,8 +99,8 @@ pub enum Event {
     },
 }
 
-/// One access to guest memory: atomic for its size, never split.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// One access to guest memory: atomic for its size, never split (blocks excepted).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Load 1, 2, 4 or 8 bytes (acquire).
     Load {
@@ -118,6 +118,33 @@ pub enum Step {
         /// Value.
         data: u64,
     },
+    /// Read, modify and write 4 or 8 bytes in one piece (acquire and release). Completes with the previous value.
+    Atomic {
+        /// DMA address, aligned.
+        address: u64,
+        /// Bytes.
+        size: u8,
+        /// What to do.
+        op: AtomicOp,
+        /// Its operand.
+        operand: u64,
+        /// Value compared with.
+        compare: u64,
+    },
+    /// Load bytes at any alignment, in no order among each other.
+    LoadBlock {
+        /// DMA address.
+        address: u64,
+        /// Bytes, at most [`telegraphos_wire::MAX_BLOCK`].
+        length: u32,
+    },
+    /// Store bytes at any alignment, in no order among each other, after every earlier step.
+    StoreBlock {
+        /// DMA address.
+        address: u64,
+        /// The bytes.
+        data: Block,
+    },
     /// Load an admin command, which nobody writes meanwhile.
     LoadCommand {
         /// DMA address of the slot.
@@ -126,10 +153,12 @@ pub enum Step {
 }
 
 /// What became of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StepResult {
-    /// The loaded value, zero-extended.
+    /// The loaded or (of an atomic) previous value, zero-extended.
     Loaded(u64),
+    /// The loaded bytes.
+    Block(Block),
     /// The loaded command.
     Command(Command),
     /// Stored.
@@ -139,7 +168,7 @@ pub enum StepResult {
 }
 
 /// Something for the shell to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The data of a read.
     ReadDone {
@@ -207,6 +236,13 @@ pub enum Notice {
     /// A load was answered all-ones.
     FailedLoad {
         /// Destination node.
+        node: NodeId,
+        /// Why.
+        status: Status,
+    },
+    /// An atomic or a copy ended with an error.
+    FailedOperation {
+        /// The node it was for.
         node: NodeId,
         /// Why.
         status: Status,

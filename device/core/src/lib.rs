@@ -3,6 +3,8 @@
 //!
 //! ```text
 //!  guest MMIO --Write/Read--> [window] slot -> import -> waiting stores -> outstanding --Send--> switch
+//!                             [launch] arguments, slots -> atomics, copies -> requests behind the stores
+//!                             [counters] page access counters
 //!                             [control] registers, admin commands -> grants, imports, segments, contexts
 //!  switch ----Packet--------> [serve] grant check -> one guest-memory Step at a time per source -> reply
 //!                             [events] causes -> event queue in guest memory -> Interrupt
@@ -15,12 +17,15 @@
 
 mod config;
 mod control;
+mod counters;
 mod events;
 mod hib;
 mod imports;
 mod interface;
+mod launch;
 mod serve;
 
 pub use config::{Bug, HibConfig};
 pub use hib::{Counters, Hib};
 pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};
+pub use launch::{BLOCKS, KEY_ATTEMPTS, MAX_COPY};

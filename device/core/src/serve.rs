@@ -91,7 +91,7 @@ impl Server {
         self.inbound.iter_mut().flatten().for_each(|request| request.charged = false);
     }
 
-    fn in_flight(&self, page: u32, count: u32) -> bool {
+    fn serves(&self, page: u32, count: u32) -> bool {
         let end = u64::from(page) + u64::from(count);
         self.inbound
             .iter()
@@ -156,20 +156,26 @@ impl Hib {
         for page in index..index + count {
             self.server.grants.remove(&page);
         }
-        if self.server.in_flight(index, count) {
+        if self.in_flight(index, count) {
             self.server.clearing.push(Clearing { slot, page: index, count });
             return Ok(false);
         }
         Ok(true)
     }
 
-    fn finish_clearing(&mut self, out: &mut Vec<Action>) {
+    /// Whether a step touches one of these export pages, for another node or for a copy of our own.
+    fn in_flight(&self, page: u32, count: u32) -> bool {
+        let page = u64::from(page);
+        self.server.serves(page as u32, count) || self.copies_touch(page..page + u64::from(count))
+    }
+
+    pub(crate) fn finish_clearing(&mut self, out: &mut Vec<Action>) {
         if self.server.clearing.is_empty() {
             return;
         }
         let clearing = std::mem::take(&mut self.server.clearing);
         for c in clearing {
-            if self.server.in_flight(c.page, c.count) {
+            if self.in_flight(c.page, c.count) {
                 self.server.clearing.push(c);
             } else {
                 self.complete_status(c.slot, Status::Ok, out);
@@ -230,9 +236,10 @@ impl Hib {
             self.consumed(packet.class());
             return;
         };
-        queue.push_back(Inbound { packet, page: None, charged: packet.src != self.config.node });
+        let source = packet.src;
+        queue.push_back(Inbound { packet, page: None, charged: source != self.config.node });
         if queue.len() == 1 || self.config.has(Bug::ServeOutOfOrder) {
-            self.serve(packet.src, out);
+            self.serve(source, out);
         }
     }
 
@@ -248,17 +255,27 @@ impl Hib {
             if request.page.is_some() {
                 return;
             }
-            let packet = request.packet;
+            let packet = request.packet.clone();
             // A store or load meant for an earlier life of this node comes too late: one before it may have been lost.
             let late = source != self.config.node && packet.target != self.incarnation;
-            let op = match packet.body {
-                Body::Write { .. } | Body::Read { .. } if late => Err(Status::Reset),
-                Body::Write { at, size, data, .. } => self
-                    .translate(source, &at, size, Rights::WRITE)
-                    .map(|address| Some((at.page, Step::Store { address, size, data }))),
-                Body::Read { at, size, .. } => self
-                    .translate(source, &at, size, Rights::READ)
-                    .map(|address| Some((at.page, Step::Load { address, size }))),
+            let place = |at: &RemoteAddr, length: u64, right: Rights| {
+                if late { Err(Status::Reset) } else { self.translate(source, at, length, right) }
+            };
+            let dma = |right: Rights| Rights(Rights::DMA.0 | right.0);
+            let op = match &packet.body {
+                Body::Write { at, size, data, .. } => place(at, u64::from(*size), Rights::WRITE)
+                    .map(|address| Some((at.page, Step::Store { address, size: *size, data: *data }))),
+                Body::Read { at, size, .. } => place(at, u64::from(*size), Rights::READ)
+                    .map(|address| Some((at.page, Step::Load { address, size: *size }))),
+                Body::Atomic { at, size, op, operand, compare, .. } => {
+                    let (size, op, operand, compare) = (*size, *op, *operand, *compare);
+                    place(at, u64::from(size), Rights::ATOMIC)
+                        .map(|address| Some((at.page, Step::Atomic { address, size, op, operand, compare })))
+                }
+                Body::ReadBlock { at, length, .. } => place(at, u64::from(*length), dma(Rights::READ))
+                    .map(|address| Some((at.page, Step::LoadBlock { address, length: *length }))),
+                Body::WriteBlock { at, data, .. } => place(at, data.len() as u64, dma(Rights::WRITE))
+                    .map(|address| Some((at.page, Step::StoreBlock { address, data: data.clone() }))),
                 _ => Ok(None),
             };
             match op {
@@ -279,7 +296,7 @@ impl Hib {
     }
 
     /// The guest address of an access, if every check admits it.
-    fn translate(&self, source: NodeId, at: &RemoteAddr, size: u8, right: Rights) -> Result<u64, Status> {
+    pub(crate) fn translate(&self, source: NodeId, at: &RemoteAddr, length: u64, right: Rights) -> Result<u64, Status> {
         let grant = self.server.grants.get(&at.page).ok_or(Status::NotGranted)?;
         if grant.generation != at.generation && !self.config.has(Bug::IgnoreGeneration) {
             return Err(Status::Stale);
@@ -290,7 +307,7 @@ impl Hib {
         if !grant.rights.contains(right) {
             return Err(Status::Rights);
         }
-        if u64::from(at.offset) + u64::from(size) > grant.valid {
+        if u64::from(at.offset) + length > grant.valid {
             return Err(Status::Bounds);
         }
         if !self.bus_master {
@@ -302,8 +319,8 @@ impl Hib {
     /// A step of the request at the head of `source`'s queue is done.
     pub(crate) fn served(&mut self, source: NodeId, result: StepResult, out: &mut Vec<Action>) {
         let Some(request) = self.server.inbound[usize::from(source)].front() else { return };
-        let packet = request.packet;
-        let body = match (packet.body, result) {
+        let packet = request.packet.clone();
+        let body = match (&packet.body, result) {
             (_, StepResult::Failed(status)) => {
                 self.refuse(source, packet, status, out);
                 self.finish_clearing(out);
@@ -311,6 +328,8 @@ impl Hib {
                 return;
             }
             (Body::Read { .. }, StepResult::Loaded(data)) => Body::ReadReply { status: Status::Ok, data },
+            (Body::Atomic { .. }, StepResult::Loaded(data)) => Body::AtomicReply { status: Status::Ok, data },
+            (Body::ReadBlock { .. }, StepResult::Block(data)) => Body::BlockReply { status: Status::Ok, data },
             _ => Body::WriteAck { status: Status::Ok },
         };
         self.answer(source, packet, body, out);
@@ -320,8 +339,12 @@ impl Hib {
 
     fn refuse(&mut self, source: NodeId, packet: Packet, status: Status, out: &mut Vec<Action>) {
         self.counters.refused += 1;
-        let page = match packet.body {
-            Body::Write { at, .. } | Body::Read { at, .. } => at.page,
+        let page = match &packet.body {
+            Body::Write { at, .. }
+            | Body::Read { at, .. }
+            | Body::Atomic { at, .. }
+            | Body::ReadBlock { at, .. }
+            | Body::WriteBlock { at, .. } => at.page,
             _ => 0,
         };
         out.push(Action::Notice(Notice::Refused { from: source, page, status }));
@@ -415,11 +438,5 @@ impl Hib {
 }
 
 fn refusal(body: &Body, status: Status) -> Body {
-    match body {
-        Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
-        Body::Lookup { .. } => {
-            Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0) }
-        }
-        _ => Body::WriteAck { status },
-    }
+    body.refusal(status).unwrap_or(Body::WriteAck { status })
 }

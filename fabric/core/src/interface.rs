@@ -11,7 +11,7 @@ pub type PortId = u32;
 pub const UNLIMITED: u32 = u32::MAX;
 
 /// Something that happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// A connection was made. It has `room` for that many frames.
     PortOpened {
@@ -50,7 +50,7 @@ pub enum Event {
 }
 
 /// Something for the shell to do, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Send a frame.
     Send(PortId, Frame),

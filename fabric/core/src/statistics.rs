@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the switch counts. No part of the protocol state: models neither hash nor compare it.
 
-use telegraphos_wire::{Body, Packet, link, packet};
+use telegraphos_wire::{Packet, link, packet};
 
 /// Counters of one node and class since the start of the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,9 +48,6 @@ pub struct Statistics {
 
 /// Bytes of a packet on the link.
 pub(crate) fn bytes(packet: &Packet) -> u64 {
-    let packet = match packet.body {
-        Body::Lookup { .. } => packet::MAX_LEN,
-        _ => packet::HEADER_LEN,
-    };
+    let packet = packet::HEADER_LEN + packet.body.payload_len();
     (link::HEAD_LEN + packet) as u64
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use telegraphos_wire::link::{Frame, Refusal};
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
+use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet, Status, WindowLayout};
 
 use crate::config::ConfigError;
 use crate::member::{Member, Next};
@@ -414,9 +414,10 @@ impl Switch {
             self.release(node, class, 1);
             return Ok(());
         }
+        let destination = packet.dst;
         receiver.push(node, class, packet);
-        self.touched.push(packet.dst);
-        if let Some(counted) = self.class_statistics(packet.dst, class) {
+        self.touched.push(destination);
+        if let Some(counted) = self.class_statistics(destination, class) {
             counted.stalls += 1;
             counted.depth += 1;
             counted.depth_max = counted.depth_max.max(counted.depth);
@@ -566,15 +567,7 @@ impl Switch {
 
 /// What an absent node would answer if it could.
 fn answer(request: &Packet) -> Option<Packet> {
-    let status = Status::NodeDown;
-    let body = match request.body {
-        Body::Write { .. } => Body::WriteAck { status },
-        Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
-        Body::Lookup { .. } => {
-            Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0) }
-        }
-        Body::WriteAck { .. } | Body::ReadReply { .. } | Body::LookupReply { .. } => return None,
-    };
+    let body = request.body.refusal(Status::NodeDown)?;
     Some(Packet {
         src: request.dst,
         dst: request.src,

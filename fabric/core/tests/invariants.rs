@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use switch_core::{Action, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation};
 use telegraphos_wire::link::{Frame, Refusal};
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
+use telegraphos_wire::{AtomicOp, Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
 use world::{Failure, Op, Sizes, World, check_schedule, class_of, fail, packet, schedules};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
@@ -53,7 +53,7 @@ fn sent_to(actions: &[Action], to: PortId) -> Vec<Frame> {
     actions
         .iter()
         .filter_map(|a| match a {
-            Action::Send(port, frame) if *port == to => Some(*frame),
+            Action::Send(port, frame) if *port == to => Some(frame.clone()),
             _ => None,
         })
         .collect()
@@ -93,7 +93,7 @@ proptest! {
         }
         for event in events {
             out.clear();
-            switch.handle(event, &mut out);
+            switch.handle(event.clone(), &mut out);
             if let Err(e) = switch.audit() {
                 return Err(TestCaseError::fail(format!("after {event:?}: {e}")));
             }
@@ -240,7 +240,7 @@ fn refusals(bug: Option<Bug>) -> Result<(), Failure> {
         join(&mut switch, 1);
         handle(&mut switch, Event::PortOpened { port: 7, room: 0 });
         let before = switch.state().clone();
-        let actions = frame(&mut switch, 7, first);
+        let actions = frame(&mut switch, 7, first.clone());
         if sent_to(&actions, 7) != [Frame::Refuse { reason, offered, expected }] {
             return fail("refusal_values", format!("{first:?}: {:?}", sent_to(&actions, 7)));
         }
@@ -351,14 +351,20 @@ fn an_absent_node_is_answered_for_in_kind() {
             Body::Lookup { name, secret: [0; 16], uid: 0, rights: Rights::READ },
             Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0) },
         ),
+        (
+            Body::Atomic { at, context: 1, size: 8, op: AtomicOp::Add, operand: 1, compare: 0 },
+            Body::AtomicReply { status, data: u64::MAX },
+        ),
+        (Body::WriteBlock { at, context: 1, data: [1, 2, 3].into() }, Body::WriteAck { status }),
+        (Body::ReadBlock { at, context: 1, length: 9 }, Body::BlockReply { status, data: [].into() }),
     ] {
         let mut switch = Switch::new(SwitchConfig::new(4)).unwrap();
         join(&mut switch, 0);
         let packet = Packet { src: 0, dst: 3, tag: 42, incarnation: 0x1000, target: 0, body: request };
-        let answer = Packet { src: 3, dst: 0, body: reply, ..packet };
+        let answer = Packet { src: 3, dst: 0, body: reply.clone(), ..packet };
+        let stray = Packet { src: 0, dst: 3, body: reply, ..packet };
         assert_eq!(sent_to(&frame(&mut switch, 0, Frame::Packet(packet)), 0), [Frame::Packet(answer)]);
         // A reply to an absent node: nobody waits for it.
-        let stray = Packet { src: 0, dst: 3, body: reply, ..packet };
         assert_eq!(frame(&mut switch, 0, Frame::Packet(stray)), []);
         assert_eq!(switch.statistics().answered, 1);
     }
@@ -369,8 +375,8 @@ fn a_restarted_node_and_a_restarted_fabric_give_greater_incarnations() {
     let mut config = config(2, None);
     config.base_incarnation = 0x0123_4567;
     let mut switch = Switch::new(config).unwrap();
-    let welcome = |actions: &[Action]| match sent_to(actions, 1)[0] {
-        Frame::Welcome { incarnation, .. } => incarnation,
+    let welcome = |actions: &[Action]| match &sent_to(actions, 1)[0] {
+        Frame::Welcome { incarnation, .. } => *incarnation,
         other => panic!("{other:?}"),
     };
     join(&mut switch, 0);

@@ -10,9 +10,10 @@ use hib_core::{Action, Bar, Event, Hib, HibConfig, Notice, Step, StepId, StepRes
 use std::collections::{BTreeMap, VecDeque};
 use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_wire::admin::{self, Command, Completion};
+use telegraphos_wire::context::{Argument, Launch, Operation};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Aperture, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context};
+use telegraphos_wire::{Aperture, AtomicOp, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context};
 
 pub(crate) const RAM: usize = 2 << 20;
 pub(crate) const ADMIN: u64 = 0x1_0000;
@@ -50,6 +51,10 @@ pub(crate) struct Node {
     pub(crate) resets: u32,
     /// Stores performed into exported memory, in order: (address, value).
     pub(crate) performed: Vec<(u64, u64)>,
+    /// Atomics performed, in order: (address, value before, value after).
+    pub(crate) atomics: Vec<(u64, u64, u64)>,
+    /// Blocks stored, in order: (address, bytes).
+    pub(crate) blocks: Vec<(u64, usize)>,
     next_token: u64,
     seq: u32,
 }
@@ -80,6 +85,7 @@ pub(crate) struct Cluster {
     pub(crate) fabric: Option<Fabric>,
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
+    cookies: u64,
 }
 
 impl Node {
@@ -93,6 +99,8 @@ impl Node {
             notices: Vec::new(),
             resets: 0,
             performed: Vec::new(),
+            atomics: Vec::new(),
+            blocks: Vec::new(),
             next_token: 0,
             seq: 0,
         }
@@ -113,6 +121,7 @@ impl Cluster {
             fabric: None,
             rng: Rng::new(seed),
             packets: 0,
+            cookies: 1 << 40,
         }
     }
 
@@ -194,7 +203,9 @@ impl Cluster {
         self.disconnect(id);
         let node = &mut self.nodes[usize::from(id)];
         let performed = std::mem::take(&mut node.performed);
-        *node = Node { performed, ..Node::new(node.hib.config().clone()) };
+        let atomics = std::mem::take(&mut node.atomics);
+        let blocks = std::mem::take(&mut node.blocks);
+        *node = Node { performed, atomics, blocks, ..Node::new(node.hib.config().clone()) };
     }
 
     fn up(&mut self, id: u16, frame: Frame) {
@@ -222,10 +233,127 @@ impl Cluster {
         self.register(id, Register::EventBase, EVENTS);
         self.register(id, Register::EventSize, 64);
         self.register(id, Register::Control, 1);
-        assert_eq!(
-            self.admin(id, Command { opcode: admin::CONTEXT_OPEN, address: STATUS_PAGES, ..Command::default() }).status,
-            0
-        );
+        self.open_context(id, 0);
+    }
+
+    /// Opens a context with the key and the status page that go with its number.
+    pub(crate) fn open_context(&mut self, id: u16, context: u16) {
+        let address = status_page(context);
+        let open =
+            Command { opcode: admin::CONTEXT_OPEN, context, address, key: key_of(context), ..Command::default() };
+        assert_eq!(self.admin(id, open).status, 0);
+    }
+
+    // ---- operations ----
+
+    /// A store to the argument aperture at `address` of the plain one.
+    pub(crate) fn argument_at(&mut self, id: u16, address: u64, argument: Argument) {
+        let layout = self.nodes[0].hib.config().window;
+        let mut parts = layout.decode(address);
+        parts.aperture = Aperture::Argument;
+        parts.offset &= !7;
+        let offset = layout.encode(parts).unwrap();
+        self.event(id, Event::Write { bar: Bar::Window, offset, size: 8, data: argument.encode() });
+    }
+
+    /// Passes `address` as argument `which` of slot `slot` of a context, with its key.
+    pub(crate) fn argument(&mut self, id: u16, context: u16, slot: u8, which: u8, address: u64) {
+        let argument = Argument { context: context as u8, slot, which, key: key_of(context) };
+        self.argument_at(id, address, argument);
+    }
+
+    /// Writes a launch register of a slot.
+    pub(crate) fn slot_register(&mut self, id: u16, context: u16, slot: u8, register: u64, data: u64) {
+        let page = u64::from(context) * UNIT + context::REGISTERS + u64::from(slot) * context::STRIDE;
+        self.event(id, Event::Write { bar: Bar::Contexts, offset: page + register, size: 8, data });
+    }
+
+    /// The steps of an atomic's launch, as a process performs them one by one.
+    pub(crate) fn atomic_steps(launch: Launch, operand: u64, compare: u64, address: u64) -> Vec<LaunchStep> {
+        vec![
+            LaunchStep::Argument(0, address),
+            LaunchStep::Register(context::OPERAND, operand),
+            LaunchStep::Register(context::COMPARE, compare),
+            LaunchStep::Register(context::LENGTH, (address & 7) << 48),
+            LaunchStep::Register(context::LAUNCH, launch.encode()),
+        ]
+    }
+
+    /// The steps of a copy's launch.
+    pub(crate) fn copy_steps(launch: Launch, to: u64, from: u64, length: u64) -> Vec<LaunchStep> {
+        let low = (to & 7) << 48 | (from & 7) << 52;
+        vec![
+            LaunchStep::Argument(0, to),
+            LaunchStep::Argument(1, from),
+            LaunchStep::Register(context::LENGTH, length & ((1 << 48) - 1) | low),
+            LaunchStep::Register(context::LAUNCH, launch.encode()),
+        ]
+    }
+
+    pub(crate) fn launch_step(&mut self, id: u16, context: u16, slot: u8, step: LaunchStep) {
+        match step {
+            LaunchStep::Argument(which, address) => self.argument(id, context, slot, which, address),
+            LaunchStep::Register(register, data) => self.slot_register(id, context, slot, register, data),
+        }
+    }
+
+    /// Status and cookie of a context's slot.
+    pub(crate) fn done(&self, id: u16, context: u16, slot: u8) -> (u16, u64) {
+        let word = self.ram_u64(id, status_page(context) + 8 * u64::from(slot));
+        ((word >> context::COOKIE_BITS) as u16, word & ((1 << context::COOKIE_BITS) - 1))
+    }
+
+    /// Runs until the operation with this cookie is done: its status and value.
+    pub(crate) fn finish(&mut self, id: u16, context: u16, slot: u8, cookie: u64) -> (Status, u64) {
+        for _ in 0..1_000_000 {
+            let (status, found) = self.done(id, context, slot);
+            if found == cookie {
+                let value = self.ram_u64(id, status_page(context) + context::VALUE_OFFSET + 8 * u64::from(slot));
+                return (Status::from_u16(status), value);
+            }
+            assert!(self.step(), "operation {cookie} never completes");
+        }
+        panic!("operation {cookie} never completes");
+    }
+
+    /// An atomic of context 0 from beginning to end, in slot 1.
+    pub(crate) fn atomic(
+        &mut self,
+        id: u16,
+        op: AtomicOp,
+        size: u8,
+        address: u64,
+        operand: u64,
+        compare: u64,
+    ) -> (Status, u64) {
+        let cookie = self.cookie();
+        let launch = Launch { operation: Operation::Atomic { op, size }, notify: false, cookie };
+        for step in Cluster::atomic_steps(launch, operand, compare, address) {
+            self.launch_step(id, 0, 1, step);
+        }
+        self.finish(id, 0, 1, cookie)
+    }
+
+    /// A copy of context 0 from beginning to end, in slot 2.
+    pub(crate) fn copy(&mut self, id: u16, to: u64, from: u64, length: u64) -> Status {
+        let cookie = self.cookie();
+        let launch = Launch { operation: Operation::Copy, notify: false, cookie };
+        for step in Cluster::copy_steps(launch, to, from, length) {
+            self.launch_step(id, 0, 2, step);
+        }
+        self.finish(id, 0, 2, cookie).0
+    }
+
+    /// A new cookie.
+    pub(crate) fn cookie(&mut self) -> u64 {
+        self.cookies += 1;
+        self.cookies
+    }
+
+    /// Events in the ring of a node, by kind and index, with their values.
+    pub(crate) fn events(&self, id: u16, count: u64) -> Vec<(u16, u16, u64)> {
+        let entry = |n: u64| (self.ram_u64(id, EVENTS + 16 * n), self.ram_u64(id, EVENTS + 16 * n + 8));
+        (0..count).map(entry).filter(|(_, w)| *w != 0).map(|(v, w)| (w as u16, (w >> 16) as u16, v)).collect()
     }
 
     pub(crate) fn event(&mut self, id: u16, event: Event) {
@@ -300,6 +428,30 @@ impl Cluster {
                     if address >= EXPORTS {
                         node.performed.push((address, data));
                     }
+                    StepResult::Stored
+                }
+                None => StepResult::Failed(Status::MemoryFault),
+            },
+            Step::Atomic { address, size, op, operand, compare } => match span(address, usize::from(size)) {
+                Some(range) => {
+                    let mut bytes = [0; 8];
+                    bytes[..usize::from(size)].copy_from_slice(&node.ram[range.clone()]);
+                    let old = u64::from_le_bytes(bytes);
+                    let new = op.apply(size, old, operand, compare);
+                    node.ram[range].copy_from_slice(&new.to_le_bytes()[..usize::from(size)]);
+                    node.atomics.push((address, old, new));
+                    StepResult::Loaded(old)
+                }
+                None => StepResult::Failed(Status::MemoryFault),
+            },
+            Step::LoadBlock { address, length } => match span(address, length as usize) {
+                Some(range) => StepResult::Block(node.ram[range].into()),
+                None => StepResult::Failed(Status::MemoryFault),
+            },
+            Step::StoreBlock { address, data } => match span(address, data.len()) {
+                Some(range) => {
+                    node.ram[range].copy_from_slice(&data);
+                    node.blocks.push((address, data.len()));
                     StepResult::Stored
                 }
                 None => StepResult::Failed(Status::MemoryFault),
@@ -425,11 +577,17 @@ impl Cluster {
 
     /// Looks a segment up and imports it as `import` at window slot `index`.
     pub(crate) fn import(&mut self, id: u16, node: u16, name: &str, import: u16, index: u32) {
+        self.import_into(id, 0, node, name, import, index);
+    }
+
+    /// The same for any context.
+    pub(crate) fn import_into(&mut self, id: u16, context: u16, node: u16, name: &str, import: u16, index: u32) {
         let found = self.lookup(id, node, name);
         assert_eq!(found.status, 0, "lookup");
         let set = Command {
             opcode: admin::IMPORT_SET,
             import,
+            context,
             node,
             index,
             count: found.count,
@@ -493,6 +651,24 @@ impl Cluster {
         }
         panic!("quiet never completes");
     }
+}
+
+/// One store of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LaunchStep {
+    /// Which argument, and the plain window address.
+    Argument(u8, u64),
+    /// Which register, and its data.
+    Register(u64, u64),
+}
+
+/// The key that these tests give a context.
+pub(crate) fn key_of(context: u16) -> u64 {
+    0x5eed_0000_0001 + u64::from(context) * 0x1111
+}
+
+pub(crate) fn status_page(context: u16) -> u64 {
+    STATUS_PAGES + u64::from(context) * context::STATUS_SIZE
 }
 
 pub(crate) fn name64(name: &str) -> [u8; 64] {

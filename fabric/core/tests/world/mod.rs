@@ -224,7 +224,7 @@ impl World {
         let (from, to, class) = (packet.src, packet.dst, class_of(&packet));
         let Some(port) = self.hib(from).port else { return Ok(()) };
         if self.present(to) {
-            self.pending.entry((from, to, class)).or_default().push_back(packet);
+            self.pending.entry((from, to, class)).or_default().push_back(packet.clone());
         } else if class != Class::Reply {
             self.hib(from).unanswered.insert(packet.tag);
         }
@@ -381,7 +381,7 @@ impl World {
             }
         }
         self.order.push(packet.src);
-        hib.inbox.push_back(packet);
+        hib.inbox.push_back(packet.clone());
         let queue = self.pending.entry((packet.src, node, class)).or_default();
         match queue.pop_front() {
             Some(first) if first == packet => Ok(()),

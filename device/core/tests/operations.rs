@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Atomics, copies and how they are launched; page access counters.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::{Cluster, EXPORTS, LaunchStep, Rng, key_of};
+use hib_core::{Bar, Bug, Event, KEY_ATTEMPTS, MAX_COPY};
+use telegraphos_wire::admin::{self, Command, CounterCommand, LaunchCommand};
+use telegraphos_wire::context::{self, Argument, Launch, Operation};
+use telegraphos_wire::regs::{self, Register};
+use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, Status, UNIT, event};
+
+/// Everything but remote enqueue.
+const ALL: Rights = Rights(23);
+
+/// Three boards; each exports two pages and has imported those of all, its own included, as import = node.
+fn three(seed: u64, bug: Option<Bug>) -> Cluster {
+    let mut c = Cluster::new(3, seed, |config| {
+        config.bug = bug;
+        config.outstanding = 4;
+        config.credits = [8; 4];
+    });
+    for id in 0..3 {
+        c.export(id, "seg", 0, 2, ALL);
+    }
+    for id in 0..3u16 {
+        for other in 0..3u16 {
+            c.import(id, other, "seg", other, 0);
+        }
+    }
+    c
+}
+
+fn atomic(op: AtomicOp, size: u8, cookie: u64) -> Launch {
+    Launch { operation: Operation::Atomic { op, size }, notify: false, cookie }
+}
+
+fn fill(c: &mut Cluster, id: u16, offset: u64, bytes: impl IntoIterator<Item = u8>) {
+    for (n, byte) in bytes.into_iter().enumerate() {
+        c.nodes[usize::from(id)].ram[(EXPORTS + offset) as usize + n] = byte;
+    }
+}
+
+fn bytes(c: &Cluster, id: u16, offset: u64, length: usize) -> Vec<u8> {
+    let at = (EXPORTS + offset) as usize;
+    c.nodes[usize::from(id)].ram[at..at + length].to_vec()
+}
+
+#[test]
+fn atomics_of_both_widths_give_the_previous_value_also_on_the_own_node() {
+    let mut c = three(1, None);
+    for dst in [1, 0] {
+        let (word, half) = (c.address(dst, 0, 64), c.address(dst, 1, 4));
+        c.store(0, word, 8, 40);
+        assert_eq!(c.atomic(0, AtomicOp::Add, 8, word, 2, 0), (Status::Ok, 40));
+        assert_eq!(c.atomic(0, AtomicOp::Swap, 8, word, u64::MAX, 0), (Status::Ok, 42));
+        assert_eq!(c.atomic(0, AtomicOp::Add, 8, word, 1, 0), (Status::Ok, u64::MAX));
+        assert_eq!(c.atomic(0, AtomicOp::CompareSwap, 8, word, 7, 1), (Status::Ok, 0), "not equal");
+        assert_eq!(c.atomic(0, AtomicOp::CompareSwap, 8, word, 7, 0), (Status::Ok, 0), "equal");
+        assert_eq!(c.load(0, word, 8), 7);
+        // The upper half of a word: the low address bits travel in LENGTH.
+        assert_eq!(c.atomic(0, AtomicOp::Swap, 4, half, 0xffff_ffff, 0), (Status::Ok, 0));
+        assert_eq!(c.atomic(0, AtomicOp::Add, 4, half, 3, 0), (Status::Ok, 0xffff_ffff));
+        assert_eq!(c.load(0, half, 4), 2, "wraps in 32 bits");
+        assert_eq!(c.load(0, half - 4, 4), 0, "and leaves the lower half alone");
+    }
+    assert_eq!(c.nodes[0].hib.counters().atomics, 14);
+}
+
+#[test]
+fn fetch_and_increments_of_all_nodes_give_each_number_once() {
+    for seed in 0..50 {
+        let mut c = three(seed, None);
+        let word = c.address(2, 0, 8);
+        let mut seen = Vec::new();
+        for _ in 0..20 {
+            for id in 0..3 {
+                for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 1, 0, word) {
+                    c.launch_step(id, 0, 5, step);
+                }
+            }
+            for id in 0..3 {
+                let (status, value) = c.finish(id, 0, 5, 1);
+                assert_eq!(status, Status::Ok);
+                seen.push(value);
+                // So that the next one can be told from it.
+                c.start_quiet(id, 5, u64::from(id), 2);
+                let _ = c.finish(id, 0, 5, 2);
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..60).collect::<Vec<_>>(), "seed {seed}");
+    }
+}
+
+#[test]
+fn i8_an_atomic_follows_the_stores_before_it() {
+    for seed in 0..50 {
+        let mut c = three(seed, None);
+        let word = c.address(1, 0, 0);
+        for i in 0..20 {
+            c.store(0, word, 8, i);
+        }
+        assert_eq!(c.atomic(0, AtomicOp::Swap, 8, word, 99, 0), (Status::Ok, 19), "seed {seed}");
+    }
+}
+
+#[test]
+fn atomics_that_cannot_be_are_refused_with_their_reason() {
+    let mut c = three(1, None);
+    c.export(1, "plain", 4, 1, Rights(3));
+    c.import(0, 1, "plain", 9, 4);
+    let (word, plain) = (c.address(1, 0, 0), c.address(1, 4, 0));
+    assert_eq!(c.atomic(0, AtomicOp::Add, 8, word + 4, 1, 0).0, Status::BadSize, "unaligned");
+    assert_eq!(c.atomic(0, AtomicOp::Add, 4, word + 2, 1, 0).0, Status::BadSize);
+    assert_eq!(c.atomic(0, AtomicOp::Add, 8, plain, 1, 0).0, Status::Rights, "at the issuer");
+    // Without its argument.
+    c.slot_register(0, 0, 3, context::LAUNCH, atomic(AtomicOp::Add, 8, 70).encode());
+    assert_eq!(c.finish(0, 0, 3, 70).0, Status::Argument);
+    // Unknown operation: no completion, but latched.
+    c.slot_register(0, 0, 3, context::LAUNCH, 9 << 56 | 71);
+    assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Invalid as u16);
+    assert_eq!(c.load(0, word, 8), 0, "nothing of it was performed");
+}
+
+#[test]
+fn rights_of_atomics_and_copies_are_checked_at_the_receiver_too() {
+    let mut c = three(1, None);
+    let generation = c.export(1, "plain", 4, 1, Rights(3));
+    // A driver that claims more than was granted.
+    let set = Command {
+        opcode: admin::IMPORT_SET,
+        import: 9,
+        node: 1,
+        index: 4,
+        count: 1,
+        page: 4,
+        generation,
+        length: UNIT,
+        rights: ALL.0,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, set).status, 0);
+    let (plain, own) = (c.address(1, 4, 0), c.address(0, 0, 0));
+    let refused = c.nodes[1].hib.counters().refused;
+    assert_eq!(c.atomic(0, AtomicOp::Add, 8, plain, 1, 0), (Status::Rights, u64::MAX));
+    assert_eq!(c.copy(0, plain, own, 100), Status::Rights);
+    assert_eq!(c.copy(0, own, plain, 100), Status::Rights);
+    assert_eq!(c.nodes[1].hib.counters().refused - refused, 3, "and counted there");
+    assert_eq!(c.quiet(0, 9, 3), Status::Rights as u16, "and latched here");
+}
+
+#[test]
+fn copies_of_any_size_and_alignment_arrive_whole() {
+    let mut rng = Rng::new(7);
+    for seed in 0..60 {
+        let mut c = three(seed, None);
+        let span = 2 * UNIT;
+        let length = match seed % 4 {
+            0 => 1 + rng.next() % 16,
+            1 => 1 + rng.next() % 200,
+            2 => MAX_BLOCK as u64 - 8 + rng.next() % 16,
+            _ => 1 + rng.next() % (span - 64),
+        };
+        let (to, from) = (rng.next() % (span - length), rng.next() % (span - length));
+        // Put, get, and within the own node where the ranges do not overlap.
+        let (src, dst) = [(0, 1), (1, 0), (0, 2)][rng.below(3)];
+        let data: Vec<u8> = (0..length).map(|_| rng.next() as u8).collect();
+        fill(&mut c, src, from, data.iter().copied());
+        let before = bytes(&c, dst, 0, span as usize);
+        let (to_address, from_address) = (c.address(dst, 0, to), c.address(src, 0, from));
+        assert_eq!(c.copy(0, to_address, from_address, length), Status::Ok, "seed {seed}");
+        let mut wanted = before;
+        wanted[to as usize..(to + length) as usize].copy_from_slice(&data);
+        assert_eq!(
+            bytes(&c, dst, 0, span as usize),
+            wanted,
+            "seed {seed}: {length} bytes {src}+{from:#x} -> {dst}+{to:#x}"
+        );
+    }
+}
+
+#[test]
+fn copies_that_cannot_be_are_refused_with_their_reason() {
+    let mut c = three(1, None);
+    let (own, one, two) = (c.address(0, 0, 0), c.address(1, 0, 0), c.address(2, 0, 0));
+    for (to, from, length, wanted) in [
+        (one, own, 0, Status::Length),
+        (one, own, MAX_COPY + 1, Status::Length),
+        (one, own, (1 << 48) - 1, Status::Length),
+        (one, own, 2 * UNIT + 1, Status::Bounds),
+        (one + 1, own, 2 * UNIT, Status::Bounds),
+        (one, two, 8, Status::NotLocal),
+        (own, own + 8, 9, Status::Overlap),
+        (own + 8, own, 9, Status::Overlap),
+        (own, own, 1, Status::Overlap),
+        (own, own + 8, 8, Status::Ok),
+        (one, own, 2 * UNIT, Status::Ok),
+    ] {
+        assert_eq!(c.copy(0, to, from, length), wanted, "{length} bytes {from:#x} -> {to:#x}");
+    }
+    // A context whose completion cannot be written: the board says so and goes on.
+    let open = Command { opcode: admin::CONTEXT_OPEN, context: 7, address: 1 << 40, key: 5, ..Command::default() };
+    assert_eq!(c.admin(0, open).status, 0);
+    c.slot_register(0, 7, 0, context::LAUNCH, atomic(AtomicOp::Add, 8, 70).encode());
+    c.settle();
+    assert_eq!(c.nodes[0].hib.register(Register::ErrorAddress), 1 << 40);
+    assert_eq!(c.atomic(0, AtomicOp::Add, 8, one, 1, 0).0, Status::Ok);
+}
+
+#[test]
+fn many_copies_at_once_share_a_destination_in_turns() {
+    let mut c = three(5, None);
+    fill(&mut c, 0, 0, (0..2 * UNIT).map(|n| (n * 7 + 3) as u8));
+    let (to, from) = (c.address(1, 0, 0), c.address(0, 0, 0));
+    // Disjoint pieces, so that every one of them can be checked.
+    let piece = UNIT / 16;
+    for slot in 0..32u8 {
+        let at = u64::from(slot) * piece;
+        let launch = Launch { operation: Operation::Copy, notify: false, cookie: u64::from(slot) + 1 };
+        for step in Cluster::copy_steps(launch, to + at, from + at, piece) {
+            c.launch_step(0, 0, slot, step);
+        }
+    }
+    for slot in 0..32u8 {
+        assert_eq!(c.finish(0, 0, slot, u64::from(slot) + 1).0, Status::Ok);
+    }
+    assert_eq!(bytes(&c, 1, 0, 2 * UNIT as usize), bytes(&c, 0, 0, 2 * UNIT as usize));
+}
+
+#[test]
+fn i7_quiet_covers_atomics_and_copies() {
+    for seed in 0..100 {
+        let check = |bug| {
+            let mut c = three(seed, bug);
+            fill(&mut c, 0, 0, (0..40_000).map(|n| n as u8));
+            let (to, from, word) = (c.address(1, 0, 3), c.address(0, 0, 0), c.address(1, 1, UNIT - 8));
+            let copy = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+            for step in Cluster::copy_steps(copy, to, from, 40_000) {
+                c.launch_step(0, 0, 1, step);
+            }
+            for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 2), 5, 0, word) {
+                c.launch_step(0, 0, 2, step);
+            }
+            // Stores that finish before the copy must not be mistaken for it.
+            for _ in 0..20 {
+                c.store(0, word - 8, 8, 1);
+            }
+            assert_eq!(c.quiet(0, 1, 9), 0);
+            bytes(&c, 1, 3, 40_000) == bytes(&c, 0, 0, 40_000) && c.ram_u64(1, EXPORTS + 2 * UNIT - 8) == 5
+        };
+        assert!(check(None), "seed {seed}");
+        assert!(!check(Some(Bug::QuietIgnoresOutstanding)), "the check is blind, seed {seed}");
+    }
+}
+
+#[test]
+fn arm_loses_no_wake_up() {
+    for seed in 0..100 {
+        let mut c = three(seed, None);
+        let word = c.address(1, 0, 0);
+        for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 77), 1, 0, word) {
+            c.launch_step(0, 0, 4, step);
+        }
+        // The waiter arms at any moment: before it is done, or after.
+        for _ in 0..c.rng.below(40) {
+            c.step();
+        }
+        let context_events = |c: &Cluster| c.events(0, 64).iter().filter(|e| e.0 == event::CONTEXT).count();
+        let before = context_events(&c);
+        c.event(0, Event::Write { bar: Bar::Contexts, offset: context::ARM + 8 * 4, size: 8, data: 77 });
+        c.settle();
+        assert_eq!(context_events(&c) - before, 1, "seed {seed}");
+        assert_eq!(c.done(0, 0, 4), (0, 77));
+    }
+}
+
+#[test]
+fn a_notifying_operation_posts_its_event_after_its_result() {
+    let mut c = three(2, None);
+    let word = c.address(1, 0, 0);
+    let launch = Launch { operation: Operation::Atomic { op: AtomicOp::Add, size: 8 }, notify: true, cookie: 5 };
+    for step in Cluster::atomic_steps(launch, 1, 0, word) {
+        c.launch_step(0, 0, 4, step);
+    }
+    while !c.events(0, 64).iter().any(|e| e.0 == event::CONTEXT) {
+        assert!(c.step(), "the event never comes");
+    }
+    assert_eq!(c.done(0, 0, 4), (0, 5));
+}
+
+// ---- protection of the launch (I14) ----
+
+/// Two processes on one node launch at the same time, preempted between any two stores; each result must come from one
+/// process's arguments alone.
+fn interleaved(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = three(seed, bug);
+    c.open_context(0, 1);
+    c.import_into(0, 1, 1, "seg", 20, 8);
+    let (mine, theirs) = (c.address(1, 0, 0), c.address(1, 8, 64));
+    let mut launches: Vec<(u16, Vec<LaunchStep>)> = vec![
+        (0, Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 3, 0, mine)),
+        (1, Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 50, 0, theirs)),
+    ];
+    for (_, steps) in &mut launches {
+        steps.reverse();
+    }
+    while launches.iter().any(|(_, steps)| !steps.is_empty()) {
+        let at = c.rng.below(2);
+        let (context, steps) = &mut launches[at];
+        let context = *context;
+        if let Some(step) = steps.pop() {
+            // The same slot in both contexts.
+            c.launch_step(0, context, 6, step);
+        }
+        // A third one knows the numbers, and the key of its own context only: it aims at the slot of process 0.
+        if c.rng.below(3) == 0 {
+            let argument = Argument { context: 0, slot: 6, which: 0, key: key_of(if bug.is_some() { 0 } else { 1 }) };
+            c.argument_at(0, theirs, argument);
+        }
+    }
+    c.settle();
+    let found = (c.ram_u64(1, EXPORTS), c.ram_u64(1, EXPORTS + 64));
+    if found == (3, 50) { Ok(()) } else { Err(format!("{found:?}")) }
+}
+
+#[test]
+fn i14_arguments_come_from_one_process_under_any_preemption() {
+    for seed in 0..500 {
+        interleaved(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    assert!((0..500).any(|seed| interleaved(seed, Some(Bug::ForeignContext)).is_err()), "the check is blind");
+}
+
+#[test]
+fn i14_a_wrong_key_has_no_effect_is_counted_and_in_the_end_kills_the_import() {
+    let mut c = three(1, None);
+    c.open_context(0, 1);
+    c.import_into(0, 1, 1, "seg", 20, 8);
+    let (mine, theirs) = (c.address(1, 0, 0), c.address(1, 8, 0));
+    c.argument(0, 0, 6, 0, mine);
+    for (n, key) in (0..KEY_ATTEMPTS).zip(100..) {
+        assert_eq!(c.nodes[0].hib.counters().bad_keys, u64::from(n));
+        c.argument_at(0, theirs, Argument { context: 0, slot: 6, which: 0, key });
+    }
+    // The guesser's import is of no more use; the victim's argument is the one it has passed itself.
+    assert_eq!(c.load(0, theirs, 8), u64::MAX);
+    c.slot_register(0, 0, 6, context::OPERAND, 9);
+    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 33).encode());
+    assert_eq!(c.finish(0, 0, 6, 33).0, Status::Ok);
+    assert_eq!(c.ram_u64(1, EXPORTS), 9);
+    assert!(c.nodes[0].hib.counters().bad_keys >= u64::from(KEY_ATTEMPTS));
+    c.settle();
+    let state = c.events(0, 64).into_iter().filter(|e| e.0 == event::IMPORT_STATE && e.1 == 20).next_back().unwrap();
+    assert_eq!((state.2 >> 16) as u16, Status::BadKey as u16);
+}
+
+#[test]
+fn an_argument_does_not_outlive_its_import() {
+    let mut c = three(1, None);
+    let word = c.address(1, 0, 0);
+    c.argument(0, 0, 6, 0, word);
+    let clear = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
+    assert_eq!(c.admin(0, clear).status, 0);
+    c.import(0, 1, "seg", 1, 0);
+    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 33).encode());
+    assert_eq!(c.finish(0, 0, 6, 33).0, Status::Argument, "the new import has the same number");
+}
+
+#[test]
+fn a_busy_slot_takes_no_second_launch() {
+    let mut c = three(1, None);
+    let word = c.address(1, 0, 0);
+    for cookie in [1, 2] {
+        for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, cookie), 1, 0, word) {
+            c.launch_step(0, 0, 6, step);
+        }
+    }
+    assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Busy as u16);
+    c.settle();
+    assert_eq!((c.done(0, 0, 6), c.ram_u64(1, EXPORTS)), ((0, 1), 1));
+}
+
+// ---- the other launch styles ----
+
+#[test]
+fn special_mode_performs_no_access_and_leaves_nothing_behind() {
+    let mut c = three(1, None);
+    let (word, other) = (c.address(1, 0, 0), c.address(1, 0, 8));
+    c.store(0, word, 8, 5);
+    c.settle();
+    let sent = c.packets;
+    let enter = regs::SPECIAL_ENTER | 6;
+    c.register(0, Register::Special, enter);
+    assert_eq!(c.nodes[0].hib.register(Register::Special), enter);
+    c.store(0, word, 8, 1234);
+    c.settle();
+    assert_eq!(c.packets, sent, "no remote access in special mode");
+    c.slot_register(0, 0, 6, context::OPERAND, 1);
+    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 33).encode());
+    assert_eq!(c.finish(0, 0, 6, 33), (Status::Ok, 5));
+    assert_eq!(c.nodes[0].hib.register(Register::Special), 0, "the launch ends it");
+    assert_eq!(c.load(0, word, 8), 6);
+
+    // A process that dies in it: the driver leaves it, and nothing is left.
+    c.register(0, Register::Special, enter);
+    assert_eq!(c.load(0, other, 8), 0, "a load is an argument too");
+    c.register(0, Register::Special, 0);
+    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 34).encode());
+    assert_eq!(c.finish(0, 0, 6, 34).0, Status::Argument);
+    c.store(0, other, 8, 7);
+    assert_eq!(c.load(0, other, 8), 7, "stores are stores again");
+}
+
+#[test]
+fn the_kernel_launches_whole_operations() {
+    let mut c = three(1, None);
+    fill(&mut c, 0, 0, 0..100);
+    let launch = |operation: u16| LaunchCommand { opcode: admin::LAUNCH, target: 1, operation, ..Default::default() };
+    let add = LaunchCommand { target_offset: 8, operand: 5, ..launch(u16::from(context::ADD) | 1 << 8) };
+    for before in [0, 5] {
+        let done = c.admin(0, add.into());
+        assert_eq!((done.status, done.length), (0, before));
+    }
+    let copy = LaunchCommand { source: 0, target_offset: UNIT - 50, length: 100, ..launch(u16::from(context::COPY)) };
+    assert_eq!(c.admin(0, copy.into()).status, 0);
+    assert_eq!(bytes(&c, 1, UNIT - 50, 100), bytes(&c, 0, 0, 100));
+    let refused = |c: &mut Cluster, command: LaunchCommand| c.admin(0, command.into()).status;
+    assert_eq!(refused(&mut c, LaunchCommand { length: 0, ..copy }), Status::Length as u32);
+    assert_eq!(refused(&mut c, LaunchCommand { target: 99, ..copy }), Status::Argument as u32);
+    assert_eq!(refused(&mut c, LaunchCommand { context: 3, ..copy }), Status::Argument as u32);
+    assert_eq!(refused(&mut c, LaunchCommand { operation: 99, ..copy }), Status::Invalid as u32);
+}
+
+// ---- ends ----
+
+#[test]
+fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
+    for seed in 0..60u64 {
+        let mut c = three(seed, None);
+        let (to, from, word) = (c.address(1, 0, 0), c.address(0, 0, 0), c.address(1, 1, 0));
+        for slot in 0..8u8 {
+            let get = slot % 2 == 1;
+            let launch = Launch { operation: Operation::Copy, notify: false, cookie: u64::from(slot) + 1 };
+            let (to, from) = if get { (from, to) } else { (to, from) };
+            for step in Cluster::copy_steps(launch, to, from, 2 * UNIT) {
+                c.launch_step(0, 0, slot, step);
+            }
+        }
+        for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 9), 1, 0, word) {
+            c.launch_step(0, 0, 8, step);
+        }
+        for _ in 0..c.rng.below(200) {
+            c.step();
+        }
+        match seed % 4 {
+            0 => c.event(0, Event::NodeDown { node: 1 }),
+            1 => c.event(0, Event::LinkDown),
+            2 => {
+                let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
+                assert_eq!(c.admin(1, clear).status, 0);
+            }
+            // The near end is taken away.
+            _ => {
+                let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
+                assert_eq!(c.admin(0, clear).status, 0);
+            }
+        }
+        c.settle();
+        for slot in 0..9u8 {
+            assert_eq!(c.done(0, 0, slot).1, u64::from(slot) + 1, "seed {seed}: slot {slot} has ended");
+        }
+        // Closing waits for nothing any more.
+        for import in [0, 1] {
+            let close = Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
+            assert_eq!(c.admin(0, close).status, 0, "seed {seed}");
+        }
+        c.settle();
+        assert!(c.nodes[0].hib.is_quiescent());
+    }
+}
+
+#[test]
+fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
+    for seed in 0..60 {
+        let mut c = three(seed, None);
+        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+        for step in Cluster::copy_steps(launch, own, far, 2 * UNIT) {
+            c.launch_step(0, 0, 0, step);
+        }
+        for _ in 0..c.rng.below(100) {
+            c.step();
+        }
+        let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
+        assert_eq!(c.admin(0, clear).status, 0);
+        let blocks = c.nodes[0].blocks.len();
+        c.settle();
+        assert_eq!(c.nodes[0].blocks.len(), blocks, "seed {seed}: a block landed after the revocation had completed");
+    }
+}
+
+#[test]
+fn closing_an_import_waits_for_its_operations() {
+    for seed in 0..60 {
+        let mut c = three(seed, None);
+        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+        for step in Cluster::copy_steps(launch, far, own, UNIT) {
+            c.launch_step(0, 0, 0, step);
+        }
+        fill(&mut c, 0, 0, (0..UNIT).map(|n| (n * 3) as u8));
+        for import in [1, 0] {
+            let close = Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
+            assert_eq!(c.admin(0, close).status, 0);
+            assert_eq!(bytes(&c, 1, 0, UNIT as usize), bytes(&c, 0, 0, UNIT as usize), "seed {seed}");
+        }
+        let context = Command { opcode: admin::CONTEXT_CLOSE, ..Command::default() };
+        assert_eq!(c.admin(0, context).status, Status::Busy as u32, "import 2 is open");
+        let close = Command { opcode: admin::IMPORT_CLEAR, import: 2, ..Command::default() };
+        assert_eq!(c.admin(0, close).status, 0);
+        assert_eq!(c.admin(0, context).status, 0);
+        // The page is the kernel's again: whatever was to be written there has been.
+        assert_eq!(c.done(0, 0, 0), (0, 1), "seed {seed}");
+        let at = common::status_page(0) as usize;
+        c.nodes[0].ram[at..at + 4096].fill(0xaa);
+        c.settle();
+        assert!(c.nodes[0].ram[at..at + 4096].iter().all(|b| *b == 0xaa), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_reset_forgets_operations_and_stores_nothing_afterwards() {
+    for seed in 0..60 {
+        let mut c = three(seed, None);
+        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        for (slot, (to, from)) in [(own, far), (far, own)].into_iter().enumerate() {
+            let launch = Launch { operation: Operation::Copy, notify: true, cookie: 1 };
+            for step in Cluster::copy_steps(launch, to, from, 2 * UNIT) {
+                c.launch_step(0, 0, slot as u8, step);
+            }
+        }
+        for _ in 0..c.rng.below(100) {
+            c.step();
+        }
+        c.event(0, Event::Reset);
+        while c.nodes[0].resets == 0 {
+            assert!(c.step(), "reset never completes");
+        }
+        let blocks = c.nodes[0].blocks.len();
+        c.nodes[0].ram.fill(0);
+        c.settle();
+        assert_eq!(c.nodes[0].blocks.len(), blocks, "seed {seed}");
+        assert!(c.nodes[0].ram.iter().all(|b| *b == 0), "seed {seed}: something was stored after the reset");
+    }
+}
+
+// ---- page access counters (I15) ----
+
+fn counter(c: &mut Cluster, index: u32, page: u32, reads: u64, writes: u64) -> u32 {
+    let set = CounterCommand { opcode: admin::COUNTER_SET, index, node: 1, page, reads, writes, ..Default::default() };
+    c.admin(0, set.into()).status
+}
+
+fn left(c: &mut Cluster, index: u32) -> (u64, u64) {
+    let get = CounterCommand { opcode: admin::COUNTER_GET, index, ..Default::default() };
+    let done = c.admin(0, get.into());
+    assert_eq!(done.status, 0);
+    (done.generation, done.length)
+}
+
+#[test]
+fn i15_counters_count_down_and_tell_once() {
+    let mut c = three(1, None);
+    assert_eq!(counter(&mut c, 3, 1, 2, 3), 0);
+    assert_eq!(counter(&mut c, 4, 1, 0, 1000), 0);
+    let (watched, other, own) = (c.address(1, 1, 0), c.address(1, 0, 0), c.address(0, 0, 0));
+    let told = |c: &Cluster| -> Vec<(u16, u64)> {
+        c.events(0, 64).into_iter().filter(|e| e.0 == event::COUNTER).map(|e| (e.1, e.2)).collect()
+    };
+    let _ = (c.load(0, other, 8), c.store(0, other, 8, 1), c.store(0, own, 8, 1));
+    let _ = c.load(0, watched, 8);
+    c.store(0, watched, 8, 1);
+    c.store(0, watched, 1, 1);
+    c.settle();
+    assert_eq!((left(&mut c, 3), told(&c)), ((1, 1), vec![]));
+    let _ = c.load(0, watched, 8);
+    c.settle();
+    assert_eq!((left(&mut c, 3), told(&c)), ((0, 1), vec![(3, event::COUNTER_READS)]));
+    assert_eq!(c.atomic(0, AtomicOp::Add, 8, watched, 1, 0).0, Status::Ok);
+    for _ in 0..10 {
+        let _ = c.load(0, watched, 8);
+        c.store(0, watched, 8, 1);
+    }
+    c.settle();
+    let both = vec![(3, event::COUNTER_READS), (3, event::COUNTER_WRITES)];
+    assert_eq!((left(&mut c, 3), told(&c)), ((0, 0), both), "at zero they stay, silently");
+    assert_eq!(left(&mut c, 4), (0, 1000 - 13), "a second pair on the same page counts for itself");
+    // A block of a copy is one access.
+    assert_eq!(c.copy(0, watched, own, 2 * MAX_BLOCK as u64), Status::Ok);
+    assert_eq!(left(&mut c, 4), (0, 1000 - 15));
+    // Disarmed: gone.
+    assert_eq!(counter(&mut c, 4, 1, 0, 0), 0);
+    let get = CounterCommand { opcode: admin::COUNTER_GET, index: 4, ..Default::default() };
+    assert_eq!(c.admin(0, get.into()).status, Status::Invalid as u32);
+    assert_eq!(counter(&mut c, 1 << 20, 1, 1, 1), Status::Invalid as u32);
+}
