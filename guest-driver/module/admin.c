@@ -104,8 +104,39 @@ static void tg_admin_free_locked(struct tg_admin *admin, u32 n)
 #define tg_get32(member) le32_to_cpu(*(__le32 __force *)&(member))
 #define tg_get64(member) le64_to_cpu(*(__le64 __force *)&(member))
 
-static void tg_admin_encode(struct tg_admin_command *to,
-			    const struct tg_admin_command *c, u32 seq)
+static void tg_encode_launch(struct tg_admin_launch *to,
+			     const struct tg_admin_launch *c, u32 seq)
+{
+	tg_put32(to->opcode, c->opcode);
+	tg_put32(to->seq, seq);
+	tg_put16(to->context, c->context);
+	tg_put16(to->target, c->target);
+	tg_put16(to->source, c->source);
+	tg_put16(to->operation, c->operation);
+	tg_put64(to->target_offset, c->target_offset);
+	tg_put64(to->source_offset, c->source_offset);
+	tg_put64(to->length, c->length);
+	tg_put64(to->operand, c->operand);
+	tg_put64(to->compare, c->compare);
+	memset(to->reserved, 0, sizeof(to->reserved));
+}
+
+static void tg_encode_counter(struct tg_admin_counter *to,
+			      const struct tg_admin_counter *c, u32 seq)
+{
+	tg_put32(to->opcode, c->opcode);
+	tg_put32(to->seq, seq);
+	tg_put32(to->index, c->index);
+	tg_put32(to->node, c->node);
+	tg_put32(to->page, c->page);
+	to->reserved = 0;
+	tg_put64(to->reads, c->reads);
+	tg_put64(to->writes, c->writes);
+	memset(to->reserved2, 0, sizeof(to->reserved2));
+}
+
+static void tg_encode_command(struct tg_admin_command *to,
+			      const struct tg_admin_command *c, u32 seq)
 {
 	int i;
 
@@ -131,6 +162,21 @@ static void tg_admin_encode(struct tg_admin_command *to,
 	memcpy(to->name, c->name, sizeof(to->name));
 	tg_put64(to->key, c->key);
 	to->reserved2 = 0;
+}
+
+static void tg_admin_encode(union tg_request *to, const union tg_request *r, u32 seq)
+{
+	switch (r->command.opcode) {
+	case TG_ADMIN_LAUNCH:
+		tg_encode_launch(&to->launch, &r->launch, seq);
+		break;
+	case TG_ADMIN_COUNTER_SET:
+	case TG_ADMIN_COUNTER_GET:
+		tg_encode_counter(&to->counter, &r->counter, seq);
+		break;
+	default:
+		tg_encode_command(&to->command, &r->command, seq);
+	}
 }
 
 static void tg_admin_decode(struct tg_admin_completion *to,
@@ -210,15 +256,14 @@ bool tg_admin_memory_works(struct tg_device *tg)
 	}
 }
 
-static void tg_admin_ring(struct tg_device *tg, u32 n,
-			  const struct tg_admin_command *command)
+static void tg_admin_ring(struct tg_device *tg, u32 n, const union tg_request *request)
 {
 	struct tg_admin_slot *slot = &tg->admin.slot[n];
 
 	/* Never 0, never that of the completion before. */
 	if (++slot->seq == 0)
 		slot->seq = 1;
-	tg_admin_encode(&tg->admin.blocks[n].command, command, slot->seq);
+	tg_admin_encode(&tg->admin.blocks[n].request, request, slot->seq);
 	/* writel() orders the command before the doorbell. */
 	writel(n, tg->regs + TG_REG_ADMIN_DOORBELL);
 }
@@ -234,11 +279,12 @@ static void tg_admin_ring(struct tg_device *tg, u32 n,
 int tg_admin_alone(struct tg_device *tg, const struct tg_admin_command *command,
 		   unsigned long end)
 {
+	union tg_request request = { .command = *command };
 	struct tg_admin *admin = &tg->admin;
 	struct tg_admin_completion result;
 	u32 n = admin->count - 1;
 
-	tg_admin_ring(tg, n, command);
+	tg_admin_ring(tg, n, &request);
 	while (!tg_admin_read(admin, n, admin->slot[n].seq, &result)) {
 		if (time_after(jiffies, end))
 			return -ETIMEDOUT;
@@ -256,7 +302,7 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 	long left;
 
 	for (;;) {
-		if (class == TG_ADMIN_REMOTE)
+		if (class == TG_ADMIN_REMOTE || class == TG_ADMIN_OPERATION)
 			left = wait_event_killable_timeout(slot->wait,
 					READ_ONCE(slot->done) || tg_gone(tg), HZ);
 		else
@@ -287,9 +333,27 @@ static int tg_admin_wait(struct tg_device *tg, enum tg_admin_class class, u32 n,
 	}
 }
 
-static void tg_admin_complain(struct tg_device *tg,
-			      const struct tg_admin_command *c, u32 status)
+static void tg_admin_complain(struct tg_device *tg, const union tg_request *request,
+			      u32 status)
 {
+	const struct tg_admin_command *c = &request->command;
+
+	/* What processes ask for, and are told of. */
+	if (c->opcode == TG_ADMIN_LAUNCH) {
+		dev_dbg(&tg->dev, "LAUNCH: status %u: context %u, operation %#x, import %u offset %#llx, import %u offset %#llx, length %llu\n",
+			status, request->launch.context, request->launch.operation,
+			request->launch.target, request->launch.target_offset,
+			request->launch.source, request->launch.source_offset,
+			request->launch.length);
+		return;
+	}
+	if (c->opcode == TG_ADMIN_COUNTER_SET || c->opcode == TG_ADMIN_COUNTER_GET) {
+		dev_err_ratelimited(&tg->dev, "%s failed with status %u: counter %u, node %u, page %u\n",
+				    tg_opcode_names[c->opcode], status,
+				    request->counter.index, request->counter.node,
+				    request->counter.page);
+		return;
+	}
 	/* Names that are not there, or taken, are the user's business. */
 	if (c->opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN) {
 		dev_dbg(&tg->dev, "%s \"%.63s\" at node %u: status %u\n",
@@ -310,21 +374,22 @@ static void tg_admin_complain(struct tg_device *tg,
 }
 
 /**
- * tg_admin() - has the board execute a command
+ * tg_admin_request() - has the board execute a command
  * @tg: Board. The caller holds op_lock for reading.
  * @class: How long it may take.
- * @command: In the processor's byte order; seq is filled here.
+ * @request: In the processor's byte order; seq is filled here.
  * @result: The completion, in the processor's byte order.
  *
  * A killed caller leaves before the command has started, or, with
- * TG_ADMIN_REMOTE, at any time; its slot is free again at completion.
+ * TG_ADMIN_REMOTE and TG_ADMIN_OPERATION, at any time; its slot is free again
+ * at completion.
  *
  * Return: 0 if the board has executed it (then see @result->status), -ENODEV if
  * the board is gone, -EINTR if the caller was killed.
  */
-int tg_admin(struct tg_device *tg, enum tg_admin_class class,
-	     const struct tg_admin_command *command,
-	     struct tg_admin_completion *result)
+int tg_admin_request(struct tg_device *tg, enum tg_admin_class class,
+		     const union tg_request *request,
+		     struct tg_admin_completion *result)
 {
 	struct tg_admin *admin = &tg->admin;
 	struct tg_admin_slot *slot;
@@ -339,8 +404,8 @@ int tg_admin(struct tg_device *tg, enum tg_admin_class class,
 		return -ENODEV;
 
 	slot = &admin->slot[n];
-	tg_admin_ring(tg, n, command);
-	err = tg_admin_wait(tg, class, n, command->opcode);
+	tg_admin_ring(tg, n, request);
+	err = tg_admin_wait(tg, class, n, request->command.opcode);
 	spin_lock(&admin->lock);
 	if (slot->done) {
 		err = 0;
@@ -351,8 +416,26 @@ int tg_admin(struct tg_device *tg, enum tg_admin_class class,
 	}
 	spin_unlock(&admin->lock);
 	if (!err && result->status != TG_OK)
-		tg_admin_complain(tg, command, result->status);
+		tg_admin_complain(tg, request, result->status);
 	return err;
+}
+
+/**
+ * tg_admin() - has the board execute a command of the usual kind
+ * @tg: As tg_admin_request().
+ * @class: As tg_admin_request().
+ * @command: As tg_admin_request().
+ * @result: As tg_admin_request().
+ *
+ * Return: As tg_admin_request().
+ */
+int tg_admin(struct tg_device *tg, enum tg_admin_class class,
+	     const struct tg_admin_command *command,
+	     struct tg_admin_completion *result)
+{
+	union tg_request request = { .command = *command };
+
+	return tg_admin_request(tg, class, &request, result);
 }
 
 /**

@@ -10,6 +10,7 @@
  * export.c  local segments
  * import.c  remote segments
  * map.c     mmap, page faults, zapping
+ * launch.c  operations from the kernel
  * file.c    character device
  *
  * Locks, outermost first:
@@ -18,8 +19,10 @@
  *                     what it can reach; remove() takes it for writing once,
  *                     to wait for all of that. Never held while waiting for a
  *                     worker, which needs it too.
- * mm.mmap_lock        Taken inside op_lock to charge memory, and by the kernel
- *                     around mmap and page faults.
+ * tg_special_lock, cpu_hotplug_lock
+ *                     One launch in special mode at a time.
+ * mm.mmap_lock        Taken inside op_lock to charge memory and to touch a
+ *                     window, and by the kernel around mmap and page faults.
  * tg_events.lock      Who consumes the event queue.
  * tg_device.map_lock  What a page fault must know. A fault checks and inserts
  *                     under the read lock; whoever takes something away sets
@@ -90,6 +93,7 @@ struct eventfd_ctx;
  * @TG_ADMIN_REVOKE: Accesses to this guest's memory that are in flight.
  * @TG_ADMIN_DRAIN: Stores on their way to another node.
  * @TG_ADMIN_REMOTE: The answer of another node. The waiter can be killed.
+ * @TG_ADMIN_OPERATION: As above, and for long: up to 16 MiB on their way.
  * @TG_ADMIN_CLASSES: Number of classes.
  *
  * Each class has slots of its own, so one never holds up another.
@@ -99,16 +103,32 @@ enum tg_admin_class {
 	TG_ADMIN_REVOKE,
 	TG_ADMIN_DRAIN,
 	TG_ADMIN_REMOTE,
+	TG_ADMIN_OPERATION,
 	TG_ADMIN_CLASSES,
 };
 
 /**
+ * union tg_request - a command, in the processor's byte order
+ * @command: Most of them.
+ * @launch: TG_ADMIN_LAUNCH.
+ * @counter: TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET.
+ *
+ * The opcode, which all have in common, says which it is.
+ */
+union tg_request {
+	struct tg_admin_command command;
+	struct tg_admin_launch launch;
+	struct tg_admin_counter counter;
+};
+static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
+
+/**
  * struct tg_admin_block - one command slot in memory shared with the board
- * @command: What the driver asks.
+ * @request: What the driver asks, in the board's byte order.
  * @completion: What the board answered.
  */
 struct tg_admin_block {
-	struct tg_admin_command command;
+	union tg_request request;
 	struct tg_admin_completion completion;
 };
 static_assert(sizeof(struct tg_admin_block) == TG_ADMIN_BLOCK_SIZE);
@@ -175,6 +195,7 @@ struct tg_events {
  * @pdev: The PCI device; used only under @op_lock with @gone unset, and by
  *	remove().
  * @regs: BAR0.
+ * @contexts_io: BAR2.
  * @contexts_base: Physical address of BAR2.
  * @window_base: Physical address of BAR4.
  * @mapping_inode: Its i_mapping holds every user mapping of the board, so one
@@ -213,6 +234,7 @@ struct tg_device {
 	struct cdev cdev;
 	struct pci_dev *pdev;
 	void __iomem *regs;
+	void __iomem *contexts_io;
 	phys_addr_t contexts_base;
 	phys_addr_t window_base;
 	struct inode *mapping_inode;
@@ -292,6 +314,8 @@ struct tg_memory {
  * @events: Number of CONTEXT events since the last read().
  * @wait: Those who wait for them.
  * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
+ * @cookies: Counts the launches in special mode, to number them.
+ * @special_slots: Slots of the context in use by them.
  */
 struct tg_file {
 	struct tg_device *tg;
@@ -306,6 +330,8 @@ struct tg_file {
 	atomic64_t events;
 	wait_queue_head_t wait;
 	struct eventfd_ctx *notify;
+	atomic64_t cookies;
+	DECLARE_BITMAP(special_slots, TG_CONTEXT_SLOT_COUNT);
 };
 
 /**
@@ -443,6 +469,9 @@ void tg_admin_collect(struct tg_device *tg, u32 n);
 int tg_admin(struct tg_device *tg, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
 	     struct tg_admin_completion *result);
+int tg_admin_request(struct tg_device *tg, enum tg_admin_class class,
+		     const union tg_request *request,
+		     struct tg_admin_completion *result);
 int tg_admin_alone(struct tg_device *tg, const struct tg_admin_command *command,
 		   unsigned long end);
 bool tg_admin_memory_works(struct tg_device *tg);
@@ -492,6 +521,10 @@ int tg_remote_ack(struct tg_file *file, u32 handle);
 int tg_mmap(struct file *filp, struct vm_area_struct *vma);
 void tg_zap(struct tg_object *obj);
 void tg_zap_all(struct tg_device *tg);
+bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
+
+/* launch.c */
+int tg_launch(struct tg_file *file, struct tg_launch *arg);
 
 /* file.c */
 void tg_file_put(struct tg_file *file);

@@ -363,6 +363,20 @@ static long tg_ioctl_import(struct tg_file *file, struct tg_import *arg, void __
 	return err;
 }
 
+static long tg_ioctl_launch(struct tg_file *file, struct tg_launch *arg, void __user *user)
+{
+	struct tg_device *tg = file->tg;
+	int err;
+
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_launch(file, arg);
+	up_read(&tg->op_lock);
+	/* The status is for whoever wants to know more than errno says. */
+	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
+		err = -EFAULT;
+	return err;
+}
+
 /*
  * TG_IOCTL_NOTIFY: an eventfd for CONTEXT events, in place of the one before.
  * It is signalled at once if there were some since the last read(), so that none
@@ -401,6 +415,7 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		struct tg_import import;
 		struct tg_handle handle;
 		struct tg_import_state state;
+		struct tg_launch launch;
 		struct tg_notify notify;
 	} arg;
 	int err;
@@ -420,6 +435,8 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		return tg_ioctl_export(file, &arg.export, user);
 	case TG_IOCTL_IMPORT:
 		return tg_ioctl_import(file, &arg.import, user);
+	case TG_IOCTL_LAUNCH:
+		return tg_ioctl_launch(file, &arg.launch, user);
 	case TG_IOCTL_UNEXPORT:
 	case TG_IOCTL_UNIMPORT:
 		if (arg.handle.reserved)

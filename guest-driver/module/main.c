@@ -214,6 +214,8 @@ static void tg_quiesce(struct tg_device *tg)
 	if (tg_device_answers(tg)) {
 		writel(0, tg->regs + TG_REG_CONTROL);
 		writel(0, tg->regs + TG_REG_EVENT_SIZE);
+		/* A kernel that crashed in it has not left it. */
+		writeq(0, tg->regs + TG_REG_SPECIAL);
 		/* Posted: the read brings them there. */
 		readl(tg->regs + TG_REG_CONTROL);
 	}
@@ -392,6 +394,11 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		goto err_unmap;
 
 	err = -ENOMEM;
+	tg->contexts_io = pci_iomap(pdev, TG_BAR_CONTEXTS, 0);
+	if (!tg->contexts_io) {
+		dev_err(&pdev->dev, "cannot map BAR2 %pR\n", &pdev->resource[TG_BAR_CONTEXTS]);
+		goto err_unmap;
+	}
 	tg->contexts_used = bitmap_zalloc(tg->contexts, GFP_KERNEL);
 	tg->files = kvcalloc(tg->contexts, sizeof(*tg->files), GFP_KERNEL);
 	tg->pages_used = bitmap_zalloc(tg->export_pages, GFP_KERNEL);
@@ -445,6 +452,8 @@ err_quiesce:
 err_admin:
 	tg_admin_exit(tg);
 err_unmap:
+	if (tg->contexts_io)
+		pci_iounmap(pdev, tg->contexts_io);
 	pci_iounmap(pdev, tg->regs);
 err_regions:
 	pci_release_regions(pdev);
@@ -482,6 +491,7 @@ static void tg_remove(struct pci_dev *pdev)
 	tg_memory_free_all(tg);
 	tg_events_exit(tg);
 	tg_admin_exit(tg);
+	pci_iounmap(pdev, tg->contexts_io);
 	pci_iounmap(pdev, tg->regs);
 	pci_release_regions(pdev);
 	pci_disable_device(pdev);

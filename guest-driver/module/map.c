@@ -178,6 +178,19 @@ static const struct vm_operations_struct tg_vm_ops = {
 	.fault = tg_fault,
 };
 
+/**
+ * tg_vma_is_window() - whether stores to a mapping go to imported memory
+ * @vma: Mapping. The caller holds its mmap_lock.
+ * @file: File.
+ *
+ * Return: True for the plain window of an import of this file.
+ */
+bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file)
+{
+	return vma->vm_ops == &tg_vm_ops && vma->vm_file->private_data == file &&
+	       vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT == TG_MMAP_IMPORT;
+}
+
 /* What an import's rights keep a mapping from. */
 static vm_flags_t tg_remote_denied(const struct tg_remote *remote)
 {

@@ -1,0 +1,492 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Operations the kernel launches for a process (TG_IOCTL_LAUNCH), in two styles.
+ * Both are there to be compared with what a process does without the kernel.
+ *
+ * TG_STYLE_PLAIN: a command to the board, as for anything else.
+ *
+ * TG_STYLE_SPECIAL: as in Telegraphos I (SPEC item 19), where PAL code did it.
+ * The board is brought into special mode, in which an access to the plain window
+ * performs nothing and passes its address. The kernel touches the addresses the
+ * process named, in the process's own mappings: the page tables say what it may
+ * name. It writes the operands and starts the operation, which ends special mode.
+ *
+ * Special mode swallows whatever any processor stores to the window. So nothing
+ * else may run from entering to leaving it:
+ *
+ *  - This processor's interrupts are off, and page faults disabled: a touch whose
+ *    page is not there comes back with an error, special mode is left, the page
+ *    is brought in outside, and all begins anew.
+ *
+ *  - The other processors stand still, in an interrupt that waits for this one to
+ *    finish. stop_machine() would run the sequence in a kernel thread, which has
+ *    not the process's page tables; so the order is turned round: the others are
+ *    stopped, and the sequence runs in the task that called. What stop_machine()
+ *    has over this is that it stops them where they hold no spinlock. Here one
+ *    may be stopped with a lock for which another waits with interrupts off,
+ *    which then never comes. The wait for all to stand is short therefore;
+ *    when it is over they are let go, and stopped again a little later.
+ *
+ *  - Each of them has its earlier stores at the board before it stands, and is
+ *    let go after the end of special mode has been written, which no later store
+ *    can overtake. A store of theirs is on one side or the other.
+ *
+ * The mappings are looked up, and kept from changing, under mmap_lock, so that
+ * only windows of this file are touched. A process is killed before or after the
+ * sequence, never in it: it cannot leave the board in special mode. An
+ * operation that was started goes on, as any other does.
+ */
+#include <linux/cpu.h>
+#include <linux/delay.h>
+#include <linux/io.h>
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/smp.h>
+#include <linux/timekeeping.h>
+#include <linux/uaccess.h>
+
+#include "driver.h"
+
+/* How long the others may take to stand, and how often this is tried. */
+#define TG_STAND_LIMIT (20 * NSEC_PER_MSEC)
+#define TG_STAND_ATTEMPTS 100
+
+/* How often pages are brought in that are taken away again. */
+#define TG_FAULT_ATTEMPTS 16
+
+/* A completion is looked for this long before the task sleeps in between. */
+#define TG_DONE_SPIN (100 * NSEC_PER_USEC)
+#define TG_DONE_SLEEP_MIN 20
+#define TG_DONE_SLEEP_MAX 1000
+
+#define TG_COOKIE_MASK GENMASK_ULL(47, 0)
+/* Set in all cookies of the driver, in none of the library. */
+#define TG_COOKIE_KERNEL BIT_ULL(47)
+#define TG_LENGTH_MASK GENMASK_ULL(47, 0)
+
+/* One at a time on all boards: two that stop each other would never meet. */
+static DEFINE_MUTEX(tg_special_lock);
+
+/**
+ * struct tg_standstill - every processor but one stands still
+ * @arrived: Number of those that do.
+ * @left: Number of those that will not look at this any more.
+ * @go: They may go.
+ */
+struct tg_standstill {
+	atomic_t arrived;
+	atomic_t left;
+	bool go;
+};
+
+/**
+ * struct tg_touch - an address to be passed in special mode
+ * @address: In a window mapping of the process.
+ * @store: Touched by a store, otherwise by a load.
+ */
+struct tg_touch {
+	u8 __user *address;
+	bool store;
+};
+
+/**
+ * struct tg_special - a launch in special mode
+ * @file: Whose context.
+ * @registers: Launch registers of the context's slot.
+ * @enter: Value of SPECIAL.
+ * @touch: The arguments, in order.
+ * @touches: Number of arguments.
+ * @operands: Number of the next two that the operation has.
+ * @operand: Operand of an atomic.
+ * @compare: Value to compare with.
+ * @length: Bytes to copy, else 0.
+ * @word: Value of LAUNCH.
+ */
+struct tg_special {
+	struct tg_file *file;
+	void __iomem *registers;
+	u64 enter;
+	struct tg_touch touch[2];
+	u32 touches;
+	u32 operands;
+	u64 operand;
+	u64 compare;
+	u64 length;
+	u64 word;
+};
+
+static u32 tg_launch_op(const struct tg_launch *arg)
+{
+	return arg->operation & 0xff;
+}
+
+static int tg_launch_status(struct tg_launch *arg, u32 status)
+{
+	arg->status = status;
+	return tg_status_to_errno(status);
+}
+
+static bool tg_launch_is_valid(const struct tg_launch *arg)
+{
+	u32 flags = arg->operation >> 8;
+
+	switch (tg_launch_op(arg)) {
+	case TG_OP_SWAP:
+	case TG_OP_ADD:
+	case TG_OP_COMPARE_SWAP:
+		return !(flags & ~TG_LAUNCH_WIDE);
+	case TG_OP_COPY:
+		return !flags;
+	default:
+		return false;
+	}
+}
+
+/* Whether the file may launch through an import: 0 or a negative errno. */
+static int tg_launch_import(struct tg_file *file, struct tg_launch *arg, u32 handle)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
+	u32 status = TG_OK;
+
+	if (!obj)
+		return -EBADF;
+	/* As its window, which is SIGBUS now. */
+	down_read(&file->tg->map_lock);
+	if (obj->dead)
+		status = tg_remote_of(obj)->status;
+	up_read(&file->tg->map_lock);
+	tg_object_put(obj);
+	return tg_launch_status(arg, status);
+}
+
+static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
+{
+	bool copy = tg_launch_op(arg) == TG_OP_COPY;
+	union tg_request request = {
+		.launch = {
+			.opcode = TG_ADMIN_LAUNCH,
+			.context = file->context,
+			.target = arg->target,
+			.source = copy ? arg->source : 0,
+			.operation = arg->operation,
+			.target_offset = arg->target_address,
+			.source_offset = copy ? arg->source_address : 0,
+			.length = copy ? arg->length : 0,
+			.operand = arg->operand,
+			.compare = arg->compare,
+		},
+	};
+	struct tg_admin_completion result;
+	int err;
+
+	err = tg_launch_import(file, arg, arg->target);
+	if (!err && copy)
+		err = tg_launch_import(file, arg, arg->source);
+	if (err)
+		return err;
+	/* Should an import go now, the board refuses it: it knows its context. */
+	err = tg_admin_request(file->tg, TG_ADMIN_OPERATION, &request, &result);
+	if (err)
+		return err;
+	if (result.status == TG_OK)
+		arg->value = result.length;
+	return tg_launch_status(arg, result.status);
+}
+
+static void tg_stand(void *data)
+{
+	struct tg_standstill *still = data;
+
+	/* What this processor has stored is at the board. */
+	mb();
+	atomic_inc(&still->arrived);
+	/* Nothing of what comes after begins before special mode has ended. */
+	while (!smp_load_acquire(&still->go))
+		cpu_relax();
+	/* The last look: it may be gone after this. */
+	atomic_inc(&still->left);
+}
+
+/*
+ * The sequence itself. Nothing else runs. 0, or -EAGAIN if a page was not there,
+ * and nothing has happened then.
+ */
+static int tg_special_sequence(const struct tg_special *special)
+{
+	void __iomem *mode = special->file->tg->regs + TG_REG_SPECIAL;
+	int err = 0;
+	u32 i;
+
+	writeq(special->enter, mode);
+	/* The mappings of BAR0, BAR2 and the window are three to the processor. */
+	mb();
+	pagefault_disable();
+	for (i = 0; i < special->touches && !err; i++) {
+		const struct tg_touch *touch = &special->touch[i];
+		u8 byte = 0;
+
+		if (touch->store)
+			err = __put_user(byte, touch->address);
+		else
+			err = __get_user(byte, touch->address);
+	}
+	pagefault_enable();
+	/* As above. */
+	mb();
+	if (!err) {
+		if (special->operands > 0)
+			writeq(special->operand, special->registers + TG_CONTEXT_OPERAND);
+		if (special->operands > 1)
+			writeq(special->compare, special->registers + TG_CONTEXT_COMPARE);
+		writeq(special->length, special->registers + TG_CONTEXT_LENGTH);
+		writeq(special->word, special->registers + TG_CONTEXT_LAUNCH);
+	}
+	/*
+	 * The launch has ended special mode, if the board has taken it: the slot
+	 * is the process's word, and may be busy.
+	 */
+	writeq(0, mode);
+	/* The others' stores come behind it. */
+	mb();
+	return err ? -EAGAIN : 0;
+}
+
+/* Runs the sequence while all others stand still. -EBUSY if they did not. */
+static int tg_special_alone(const struct tg_special *special)
+{
+	struct tg_standstill still = { };
+	unsigned long flags;
+	int others, err;
+	u64 end;
+
+	lockdep_assert_held(&tg_special_lock);
+	preempt_disable();
+	others = num_online_cpus() - 1;
+	smp_call_function(tg_stand, &still, 0);
+	end = ktime_get_mono_fast_ns() + TG_STAND_LIMIT;
+	while (atomic_read_acquire(&still.arrived) < others &&
+	       ktime_get_mono_fast_ns() < end)
+		cpu_relax();
+
+	err = -EBUSY;
+	if (atomic_read_acquire(&still.arrived) == others) {
+		local_irq_save(flags);
+		err = tg_special_sequence(special);
+		local_irq_restore(flags);
+	}
+	/* The sequence is over; pairs with tg_stand(). */
+	smp_store_release(&still.go, true);
+	/* Also those that come only now. */
+	while (atomic_read_acquire(&still.left) < others)
+		cpu_relax();
+	preempt_enable();
+	return err;
+}
+
+/* Whether the touches are of this file's windows: 0 or a negative errno. */
+static int tg_special_look_up(struct tg_special *special, struct mm_struct *mm)
+{
+	u32 i;
+
+	mmap_assert_locked(mm);
+	for (i = 0; i < special->touches; i++) {
+		struct tg_touch *touch = &special->touch[i];
+		struct vm_area_struct *vma;
+
+		vma = vma_lookup(mm, untagged_addr((unsigned long)touch->address));
+		if (!vma)
+			return -EFAULT;
+		if (!tg_vma_is_window(vma, special->file))
+			return -EINVAL;
+		/* A target must be writable; of a source it depends. */
+		touch->store = !i || vma->vm_flags & VM_WRITE;
+	}
+	return 0;
+}
+
+/*
+ * One attempt: 0, -EAGAIN if a page was not there, -EBUSY if the other processors
+ * did not stand, or an errno that is final.
+ */
+static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
+{
+	int err;
+
+	if (mutex_lock_killable(&tg_special_lock))
+		return -EINTR;
+	/* No processor joins meanwhile. */
+	cpus_read_lock();
+	err = mmap_read_lock_killable(mm);
+	if (!err) {
+		err = tg_special_look_up(special, mm);
+		if (!err)
+			err = tg_special_alone(special);
+		mmap_read_unlock(mm);
+	}
+	cpus_read_unlock();
+	mutex_unlock(&tg_special_lock);
+	return err;
+}
+
+/* Brings in the pages, as the touches would; waits for the end of congestion. */
+static int tg_special_fault_in(const struct tg_special *special, struct mm_struct *mm)
+{
+	u32 i;
+	int err;
+
+	err = mmap_read_lock_killable(mm);
+	if (err)
+		return err;
+	for (i = 0; i < special->touches && !err; i++) {
+		const struct tg_touch *touch = &special->touch[i];
+		bool unlocked = false;
+
+		err = fixup_user_fault(mm, untagged_addr((unsigned long)touch->address),
+				       touch->store ? FAULT_FLAG_WRITE : 0, &unlocked);
+	}
+	mmap_read_unlock(mm);
+	return err;
+}
+
+/* Launches: 0 if the board has taken it or will say why not. */
+static int tg_special_launch(struct tg_special *special)
+{
+	u32 stands = 0, faults = 0;
+	int err;
+
+	for (;;) {
+		err = tg_special_try(special, current->mm);
+		if (tg_gone(special->file->tg))
+			return -ENODEV;
+		if (err == -EAGAIN) {
+			if (++faults > TG_FAULT_ATTEMPTS)
+				return -EFAULT;
+			err = tg_special_fault_in(special, current->mm);
+			if (tg_gone(special->file->tg))
+				return -ENODEV;
+			if (err)
+				return err;
+		} else if (err == -EBUSY) {
+			if (++stands > TG_STAND_ATTEMPTS)
+				return -EBUSY;
+			usleep_range(500, 1000);
+		} else {
+			return err;
+		}
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
+}
+
+/* Waits until the operation in a slot is done: 0, -EINTR if killed, -ENODEV. */
+static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cookie,
+			   u32 *status)
+{
+	struct tg_status_page *page = page_address(file->status->chunk[0].page);
+	__le64 *done = (__le64 __force *)&page->done[arg->slot];
+	__le64 *value = (__le64 __force *)&page->value[arg->slot];
+	u64 spin_end = ktime_get_mono_fast_ns() + TG_DONE_SPIN;
+	unsigned long pause = TG_DONE_SLEEP_MIN;
+	unsigned long begun = jiffies;
+	struct tg_device *tg = file->tg;
+
+	for (;;) {
+		u64 word = le64_to_cpu(READ_ONCE(*done));
+
+		if ((word & TG_COOKIE_MASK) == cookie) {
+			/* The value was written before. */
+			dma_rmb();
+			*status = word >> 48;
+			if (*status == TG_OK && tg_launch_op(arg) != TG_OP_COPY)
+				arg->value = le64_to_cpu(READ_ONCE(*value));
+			return 0;
+		}
+		if (tg_gone(tg))
+			return -ENODEV;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		if (ktime_get_mono_fast_ns() < spin_end) {
+			cpu_relax();
+			cond_resched();
+			continue;
+		}
+		usleep_range(pause, 2 * pause);
+		pause = min_t(unsigned long, 2 * pause, TG_DONE_SLEEP_MAX);
+		tg_device_check(tg, begun);
+	}
+}
+
+static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
+{
+	u64 cookie = TG_COOKIE_KERNEL |
+		     (atomic64_inc_return(&file->cookies) & (TG_COOKIE_KERNEL - 1));
+	bool copy = tg_launch_op(arg) == TG_OP_COPY;
+	struct tg_device *tg = file->tg;
+	struct tg_special special = {
+		.file = file,
+		.touch[0].address = u64_to_user_ptr(arg->target_address),
+		.touch[1].address = u64_to_user_ptr(arg->source_address),
+		.touches = copy ? 2 : 1,
+		.operands = copy ? 0 : tg_launch_op(arg) == TG_OP_COMPARE_SWAP ? 2 : 1,
+		.operand = arg->operand,
+		.compare = arg->compare,
+		.length = copy ? arg->length : 0,
+	};
+	u32 status, i;
+	int err;
+
+	if (arg->slot >= TG_CONTEXT_SLOT_COUNT)
+		return -EINVAL;
+	/* The register would take another length for it. */
+	if (special.length & ~TG_LENGTH_MASK)
+		return tg_launch_status(arg, TG_ERR_LENGTH);
+	for (i = 0; i < special.touches; i++)
+		if (!access_ok(special.touch[i].address, 1))
+			return -EFAULT;
+	special.registers = tg->contexts_io + ((u64)file->context << TG_UNIT_SHIFT) +
+			    TG_CONTEXT_REGISTERS + TG_CONTEXT_STRIDE * arg->slot;
+	special.enter = TG_SPECIAL_ENTER | file->context << 8 | arg->slot;
+	special.word = (u64)tg_launch_op(arg) << 56 |
+		       (u64)(arg->operation >> 8) << 48 | cookie;
+
+	if (test_and_set_bit(arg->slot, file->special_slots))
+		return -EBUSY;
+	err = tg_special_launch(&special);
+	if (!err)
+		err = tg_special_wait(file, arg, cookie, &status);
+	clear_bit(arg->slot, file->special_slots);
+	return err ? err : tg_launch_status(arg, status);
+}
+
+/**
+ * tg_launch() - TG_IOCTL_LAUNCH: an atomic or a copy, from the kernel
+ * @file: Who launches. The caller holds op_lock for reading, and the board is not
+ *	gone.
+ * @arg: What. Its value and status are filled here, also if this fails.
+ *
+ * Blocks until it is done. A killed caller leaves it to the board, which ends
+ * it.
+ *
+ * Return: 0; -EINVAL for a style, operation, flag or slot there is not, and for
+ * an address that is not in a window of this file; -EBADF for an import this
+ * file has not; -EFAULT for an address the page tables do not allow, or whose
+ * import is dead; -EBUSY for a slot that another such call uses, or if the other
+ * processors could not be stopped; -EINTR if killed; -ENODEV if the board is gone;
+ * or what tg_status_to_errno() makes of the status in @arg.
+ */
+int tg_launch(struct tg_file *file, struct tg_launch *arg)
+{
+	lockdep_assert_held(&file->tg->op_lock);
+	arg->value = 0;
+	arg->status = TG_OK;
+	if (!tg_launch_is_valid(arg))
+		return -EINVAL;
+	switch (arg->style) {
+	case TG_STYLE_PLAIN:
+		return tg_launch_plain(file, arg);
+	case TG_STYLE_SPECIAL:
+		return tg_launch_special(file, arg);
+	default:
+		return -EINVAL;
+	}
+}
