@@ -3,8 +3,9 @@
  * Telegraphos: load from and store into the memory of other virtual machines.
  *
  * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the whole sentence. Handles may be
- * used by several threads at once, but closed by only one, after all other use. Names and paths are UTF-8. Touching an
- * import whose owner has withdrawn it or died is SIGBUS.
+ * used by several threads at once, but closed by only one, after all other use; operations and barriers are for one
+ * thread at a time. Names and paths are UTF-8. Touching an import whose owner has withdrawn it or died is SIGBUS, also
+ * by launching an operation on it.
  *
  * Generated from the library; do not edit. Renew with
  *   cargo run -p telegraphos --example header > guest-driver/lib/include/telegraphos.h
@@ -24,6 +25,12 @@ typedef struct tg_node tg_node;
 typedef struct tg_segment tg_segment;
 /* Memory of another node, imported. */
 typedef struct tg_remote tg_remote;
+/* An atomic or a copy that was launched. */
+typedef struct tg_operation tg_operation;
+/* A barrier that was joined. */
+typedef struct tg_barrier tg_barrier;
+/* Access counters armed for a page. */
+typedef struct tg_page_counter tg_page_counter;
 
 /* Rights */
 /* Loads. */
@@ -37,7 +44,15 @@ typedef struct tg_remote tg_remote;
 /* Block copies. */
 #define TG_RIGHT_DMA 0x10
 
-/* Status codes, as in tg_state */
+/* Launch styles */
+/* A system call that does everything in the kernel. */
+#define TG_STYLE_PLAIN 0x0
+/* Telegraphos I: special mode, in a system call. */
+#define TG_STYLE_SPECIAL 0x1
+/* Telegraphos II: contexts and keys, from user level. The default. */
+#define TG_STYLE_CONTEXT 0x2
+
+/* Status codes, as in tg_state and from tg_last_status */
 /* Done. */
 #define TG_OK 0x0
 /* The window address has no import behind it. */
@@ -82,6 +97,16 @@ typedef struct tg_remote tg_remote;
 #define TG_ERR_APERTURE 0x14
 /* The name is already exported on this node. */
 #define TG_ERR_NAME_TAKEN 0x15
+/* A wrong context key, or an argument for another process's context; after 16 of them the import is dead. */
+#define TG_ERR_BAD_KEY 0x16
+/* Source and destination of a copy overlap. */
+#define TG_ERR_OVERLAP 0x17
+/* The length of a copy is 0 or more than 16 MiB. */
+#define TG_ERR_LENGTH 0x18
+/* Neither end of a copy is memory of this node. */
+#define TG_ERR_NOT_LOCAL 0x19
+/* An operation was launched without its arguments, or with one that is gone. */
+#define TG_ERR_ARGUMENT 0x1a
 
 /* How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node. */
 typedef struct tg_export_options {
@@ -109,6 +134,20 @@ typedef struct tg_state {
 	uint32_t status;
 } tg_state;
 
+/* What page access counters say. */
+typedef struct tg_count {
+	/* Reads left until the event. */
+	uint64_t reads;
+	/* Writes left until the event. */
+	uint64_t writes;
+	/* 1 if the reads have gone from 1 to 0. */
+	uint8_t reads_fired;
+	/* 1 if the writes have gone from 1 to 0. */
+	uint8_t writes_fired;
+	/* Zero. */
+	uint8_t reserved[6];
+} tg_count;
+
 /* Opens the board of that device file, or with NULL the first one. */
 int tg_open(const char *path, tg_node **node);
 
@@ -130,7 +169,7 @@ void *tg_segment_memory(const tg_segment *segment);
 /* Bytes of an export. */
 uint64_t tg_segment_size(const tg_segment *segment);
 
-/* Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads and stores. The secret has 16 bytes, or is NULL. */
+/* Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has 16 bytes, or is NULL. */
 int tg_import(const tg_node *node, uint16_t id, const char *name, uint16_t rights, const uint8_t *secret, tg_remote **remote);
 
 /* Closes an import after its outstanding stores. */
@@ -184,6 +223,111 @@ int tg_state_of(const tg_remote *remote, tg_state *state);
 /* Clears the latched error of an import and goes on after a cut. Lost stores stay lost. */
 int tg_acknowledge(const tg_remote *remote);
 
+/* Orders what this node handle stores and launches from now on behind everything before, at whichever nodes; may wait for it. */
+int tg_fence_all(const tg_node *node);
+
+/* How operations of this node handle are launched from now on: TG_STYLE_*. */
+int tg_set_launch_style(const tg_node *node, uint32_t style);
+
+/* An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to the export: do not close it. */
+const tg_remote *tg_segment_remote(const tg_segment *segment);
+
+/* Fetch-and-store of a word at a multiple of 4: atomic with all other atomics here, loads and stores through windows, but not with locked instructions of the owner's processors. previous may be NULL. */
+int tg_swap32(const tg_remote *remote, uint64_t offset, uint32_t value, uint32_t *previous);
+
+/* See tg_swap32; the word lies at a multiple of 8. */
+int tg_swap64(const tg_remote *remote, uint64_t offset, uint64_t value, uint64_t *previous);
+
+/* Fetch-and-add, wrapping; see tg_swap32. */
+int tg_fetch_add32(const tg_remote *remote, uint64_t offset, uint32_t value, uint32_t *previous);
+
+/* Fetch-and-add, wrapping; see tg_swap64. */
+int tg_fetch_add64(const tg_remote *remote, uint64_t offset, uint64_t value, uint64_t *previous);
+
+/* Fetch-and-increment; see tg_swap32. */
+int tg_fetch_inc32(const tg_remote *remote, uint64_t offset, uint32_t *previous);
+
+/* Fetch-and-increment; see tg_swap64. */
+int tg_fetch_inc64(const tg_remote *remote, uint64_t offset, uint64_t *previous);
+
+/* Compare-and-swap: the word has become value exactly if *previous is expected; see tg_swap32. */
+int tg_compare_swap32(const tg_remote *remote, uint64_t offset, uint32_t expected, uint32_t value, uint32_t *previous);
+
+/* Compare-and-swap: the word has become value exactly if *previous is expected; see tg_swap64. */
+int tg_compare_swap64(const tg_remote *remote, uint64_t offset, uint64_t expected, uint64_t value, uint64_t *previous);
+
+/* tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only quiet tells of its end. */
+int tg_swap32_nbi(const tg_remote *remote, uint64_t offset, uint32_t value, tg_operation **operation);
+
+/* tg_swap64, not waited for; see tg_swap32_nbi. */
+int tg_swap64_nbi(const tg_remote *remote, uint64_t offset, uint64_t value, tg_operation **operation);
+
+/* tg_fetch_add32, not waited for; see tg_swap32_nbi. */
+int tg_fetch_add32_nbi(const tg_remote *remote, uint64_t offset, uint32_t value, tg_operation **operation);
+
+/* tg_fetch_add64, not waited for; see tg_swap32_nbi. */
+int tg_fetch_add64_nbi(const tg_remote *remote, uint64_t offset, uint64_t value, tg_operation **operation);
+
+/* tg_compare_swap32, not waited for; see tg_swap32_nbi. */
+int tg_compare_swap32_nbi(const tg_remote *remote, uint64_t offset, uint32_t expected, uint32_t value, tg_operation **operation);
+
+/* tg_compare_swap64, not waited for; see tg_swap32_nbi. */
+int tg_compare_swap64_nbi(const tg_remote *remote, uint64_t offset, uint64_t expected, uint64_t value, tg_operation **operation);
+
+/* Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to tg_segment_remote); at least one of them is memory of this node, and they do not overlap. Returns when the data is there. */
+int tg_copy(const tg_remote *destination, uint64_t to, const tg_remote *source, uint64_t from, uint64_t length);
+
+/* tg_copy, not waited for: returns before the data lands; see tg_swap32_nbi. */
+int tg_copy_nbi(const tg_remote *destination, uint64_t to, const tg_remote *source, uint64_t from, uint64_t length, tg_operation **operation);
+
+/* 1 if an operation has ended, well or badly, else 0. One look at memory. */
+int tg_operation_done(tg_operation *operation);
+
+/* Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value takes an atomic's previous word, or is NULL. */
+int tg_operation_wait(tg_operation *operation, int64_t nanoseconds, uint64_t *value);
+
+/* tg_operation_wait that sleeps until the board's interrupt: for long copies. */
+int tg_operation_wait_event(tg_operation *operation, int64_t nanoseconds, uint64_t *value);
+
+/* Makes tg_completions readable when an operation is done; at once if it is. */
+int tg_operation_arm(tg_operation *operation);
+
+/* Gives the handle back. The operation goes on; quiet tells of its end. */
+void tg_operation_free(tg_operation *operation);
+
+/* An eventfd of the node handle that becomes readable when an armed operation is done, or a negative errno. Who reads it looks at all armed operations. It ends with the handle. */
+int tg_completions(const tg_node *node);
+
+/* Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock. */
+int tg_lock(const tg_remote *remote, uint64_t offset, int64_t nanoseconds, uint64_t *ticket);
+
+/* Waits for quiet of all imports of the node handle, then lets the next one in. */
+int tg_unlock(const tg_remote *remote, uint64_t offset, uint64_t ticket);
+
+/* Joins a barrier of count participants, number i on node nodes[i], as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time. */
+int tg_barrier_join(const tg_node *node, const char *name, const uint16_t *nodes, uint32_t count, uint32_t me, uint32_t mode, int64_t nanoseconds, tg_barrier **barrier);
+
+/* Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called again. */
+int tg_barrier_wait(tg_barrier *barrier, int64_t nanoseconds);
+
+/* Leaves a barrier, for good. */
+void tg_barrier_leave(tg_barrier *barrier);
+
+/* Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the writes-th store of this node there; 0 counts none. */
+int tg_counter_arm(const tg_remote *remote, uint32_t page, uint64_t reads, uint64_t writes, tg_page_counter **counter);
+
+/* What access counters say. */
+int tg_counter_read(const tg_page_counter *counter, tg_count *count);
+
+/* Waits for an event of access counters: 1, or 0 after so many nanoseconds (negative: for ever). */
+int tg_counter_wait(const tg_page_counter *counter, int64_t nanoseconds);
+
+/* An eventfd that becomes readable at each event of access counters. It ends with them. */
+int tg_counter_fd(const tg_page_counter *counter);
+
+/* Disarms access counters. */
+int tg_counter_disarm(tg_page_counter *counter);
+
 /* Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative: for ever). */
 int tg_wait_error(const tg_node *node, int64_t milliseconds);
 
@@ -192,6 +336,9 @@ void tg_fence(void);
 
 /* What a result means, positive or negative. Valid until the thread's next call of this function. */
 const char *tg_strerror(int error);
+
+/* The board's reason for what failed last in this thread: TG_ERR_*, or TG_OK if the board was not the reason. */
+int tg_last_status(void);
 
 /* What failed last in this thread, in a sentence with what to do. Valid until the thread's next call that fails. */
 const char *tg_last_error(void);

@@ -144,6 +144,22 @@ word!(u64, AtomicU64,
     x86: reg, "mov qword ptr [{at}], {value:r}", "mov {value:r}, qword ptr [{at}]",
     arm: "str {value:x}, [{at}]", "ldr {value:x}, [{at}]");
 
+/// A word that atomics change: `u32` or `u64`.
+pub trait AtomicWord: Word {}
+impl AtomicWord for u32 {}
+impl AtomicWord for u64 {}
+
+/// Orders earlier ordinary stores before later stores to the board: on x86 they are anyway.
+#[inline(always)]
+pub(crate) fn publish() {
+    std::sync::atomic::fence(Ordering::Release);
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier has no operands; without `nomem` the compiler keeps accesses on their side too.
+    unsafe {
+        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
+    }
+}
+
 /// Orders all earlier accesses of this thread, to ordinary memory and to windows, before all later ones, as far as
 /// this processor is concerned. It does not wait for anything to arrive: that is `quiet`.
 ///

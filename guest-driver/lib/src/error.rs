@@ -95,7 +95,7 @@ pub enum Error {
     Right {
         /// The object.
         what: String,
-        /// "load" or "store".
+        /// "load", "store", "copy to it" and so on.
         right: &'static str,
         /// What to do.
         remedy: &'static str,
@@ -108,13 +108,16 @@ pub enum Error {
         /// Why.
         status: Status,
     },
-    /// Stores are still on their way.
-    #[error("stores to {what} are still on their way after {waited:?}: call again to go on waiting")]
+    /// It is not done yet; what was asked for goes on.
+    #[error("{what}: not done after {waited:?}{}; call again to go on waiting", under_way(*.operations))]
     Pending {
-        /// The object.
+        /// What was waited for.
         what: String,
-        /// How long it was waited.
+        /// How long.
         waited: Duration,
+        /// Atomics and copies of this context that are not done. Stores are not among them: the board has no word that
+        /// counts those.
+        operations: u32,
     },
     /// The board was unplugged or is broken.
     #[error("{path} is gone: the board was unplugged or does not answer; when it is back, open it anew")]
@@ -162,6 +165,13 @@ impl Error {
     }
 }
 
+fn under_way(operations: u32) -> String {
+    match operations {
+        0 => String::new(),
+        n => format!(", with {n} atomics and copies under way"),
+    }
+}
+
 /// Each status with an errno of its own, as the driver maps them; of two with the same, the first is the answer to a
 /// lookup.
 const ERRNOS: &[(Status, Errno)] = &[
@@ -181,6 +191,11 @@ const ERRNOS: &[(Status, Errno)] = &[
     (Status::Busy, Errno::BUSY),
     (Status::NoSpace, Errno::NOSPC),
     (Status::NameTaken, Errno::EXIST),
+    (Status::BadKey, Errno::KEYREJECTED),
+    (Status::Length, Errno::MSGSIZE),
+    (Status::NotLocal, Errno::XDEV),
+    (Status::Overlap, Errno::INVAL),
+    (Status::Argument, Errno::INVAL),
 ];
 
 /// The errno of a status, 0 for [`Status::Ok`]; what has no better one is EREMOTEIO.
@@ -270,6 +285,10 @@ fn status_remedy(status: Status) -> &'static str {
         Status::Cut | Status::Timeout => "; acknowledge to go on, knowing that stores were lost",
         Status::Rights => "; import it with that right",
         Status::Bounds => "; stay within its size",
+        Status::BadKey => "; import it again",
+        Status::Overlap => "; copy by way of other memory",
+        Status::NotLocal => "; copy by way of memory of this node",
+        Status::NoSpace => "; give something up first",
         _ => "",
     }
 }
@@ -337,6 +356,11 @@ mod tests {
         let bounds = Error::Bounds { what: "segment \"x\"".into(), offset: 64, length: 8, size: 64 };
         assert_eq!(bounds.to_string(), "8 bytes at offset 0x40 of segment \"x\": it has 64 bytes");
         assert_eq!(bounds.errno(), Errno::INVAL.raw_os_error());
+        let pending = |operations| {
+            Error::Pending { what: "a copy".into(), waited: Duration::from_secs(1), operations }.to_string()
+        };
+        assert_eq!(pending(0), "a copy: not done after 1s; call again to go on waiting");
+        assert!(pending(3).contains("3 atomics and copies under way"), "{}", pending(3));
     }
 
     #[test]

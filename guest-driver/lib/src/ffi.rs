@@ -9,14 +9,19 @@
 //!
 //! What C promises, for all functions: a handle is NULL or came from this library and has not been closed; a string is
 //! NULL or ends with a zero byte; any other pointer is NULL or points to what its type says. NULL where something is needed is
-//! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use. An export
-//! or import keeps its node open.
+//! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use; operations and
+//! barriers are for one thread at a time. An export, import, operation or counter keeps its node open.
 
-use crate::{Error, Node, NodeId, Remote, Result, Rights, Secret, Segment, Status, Word};
+use crate::sync::{Barrier, TicketLock};
+use crate::{
+    AtomicWord, Error, LaunchStyle, Node, NodeId, Operation, Outcome, PageCounter, Remote, Result, Rights, Secret,
+    Segment, Status, Word,
+};
 use rustix::io::Errno;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt::Write;
+use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -52,6 +57,7 @@ c_types! {
     *const u8 => "const uint8_t *";
     *const u16 => "const uint16_t *";
     [u8; 16] => "uint8_t ", "[16]";
+    [u8; 6] => "uint8_t ", "[6]";
     Window => "volatile void *";
     *mut Node => "tg_node *";
     *const Node => "const tg_node *";
@@ -62,6 +68,14 @@ c_types! {
     *mut Remote => "tg_remote *";
     *const Remote => "const tg_remote *";
     *mut *mut Remote => "tg_remote **";
+    *mut Operation<u64> => "tg_operation *";
+    *mut *mut Operation<u64> => "tg_operation **";
+    *mut Barrier => "tg_barrier *";
+    *mut *mut Barrier => "tg_barrier **";
+    *mut PageCounter => "tg_page_counter *";
+    *const PageCounter => "const tg_page_counter *";
+    *mut *mut PageCounter => "tg_page_counter **";
+    *mut CountState => "tg_count *";
     *const ExportOptions => "const tg_export_options *";
     *mut ImportState => "tg_state *";
 }
@@ -168,7 +182,35 @@ record! { IMPORT_STATE, "tg_state",
     }
 }
 
+record! { COUNT, "tg_count",
+    /// What page access counters say.
+    pub struct CountState {
+        /// Reads left until the event.
+        pub reads: u64,
+        /// Writes left until the event.
+        pub writes: u64,
+        /// 1 if the reads have gone from 1 to 0.
+        pub reads_fired: u8,
+        /// 1 if the writes have gone from 1 to 0.
+        pub writes_fired: u8,
+        /// Zero.
+        pub reserved: [u8; 6],
+    }
+}
+
+/// Values of `tg_set_launch_style`.
+const STYLES: &[(&str, u64, &str)] = &[
+    ("TG_STYLE_PLAIN", LaunchStyle::Plain as u64, "A system call that does everything in the kernel."),
+    ("TG_STYLE_SPECIAL", LaunchStyle::Special as u64, "Telegraphos I: special mode, in a system call."),
+    (
+        "TG_STYLE_CONTEXT",
+        LaunchStyle::Context as u64,
+        "Telegraphos II: contexts and keys, from user level. The default.",
+    ),
+];
+
 thread_local! {
+    static LAST_STATUS: Cell<Status> = const { Cell::new(Status::Ok) };
     static LAST_ERROR: RefCell<CString> = RefCell::default();
     static ERROR_TEXT: RefCell<CString> = RefCell::default();
 }
@@ -181,11 +223,12 @@ fn c_text(text: String) -> CString {
 
 /// The value, or a negative errno with the sentence kept for `tg_last_error`.
 fn guard(action: impl FnOnce() -> Result<c_int>) -> c_int {
-    let (text, errno) = match catch_unwind(AssertUnwindSafe(action)) {
+    let (text, errno, status) = match catch_unwind(AssertUnwindSafe(action)) {
         Ok(Ok(value)) => return value,
-        Ok(Err(error)) => (error.to_string(), error.errno()),
-        Err(_) => ("a bug in the library: please report it".to_owned(), Errno::NOTRECOVERABLE.raw_os_error()),
+        Ok(Err(error)) => (error.to_string(), error.errno(), error.status()),
+        Err(_) => ("a bug in the library: please report it".to_owned(), Errno::NOTRECOVERABLE.raw_os_error(), None),
     };
+    LAST_STATUS.set(status.unwrap_or(Status::Ok));
     LAST_ERROR.with(|last| *last.borrow_mut() = c_text(text));
     -errno
 }
@@ -269,6 +312,78 @@ unsafe fn get<T: Word>(remote: *const Remote, offset: u64, value: *mut T) -> c_i
     })
 }
 
+/// Nanoseconds from C, negative for no limit.
+fn limit(nanoseconds: i64) -> Option<Duration> {
+    u64::try_from(nanoseconds).ok().map(Duration::from_nanos)
+}
+
+/// Performs an atomic and stores the word's previous value.
+///
+/// # Safety
+/// As the module says.
+unsafe fn atomic<T: AtomicWord>(
+    remote: *const Remote,
+    previous: *mut T,
+    action: impl FnOnce(&Remote) -> Result<T>,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let found = action(unsafe { given(remote, "the import")? })?;
+        if !previous.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { previous.write(found) };
+        }
+        Ok(0)
+    })
+}
+
+/// Launches an operation and hands its handle to C; without a place for it, it goes on and quiet covers it.
+///
+/// # Safety
+/// As the module says.
+unsafe fn launch<T: Outcome>(
+    operation: *mut *mut Operation<u64>,
+    action: impl FnOnce() -> Result<Operation<T>>,
+) -> c_int {
+    guard(|| {
+        let launched = action()?;
+        if !operation.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { operation.write(Box::into_raw(Box::new(launched.widen()))) };
+        }
+        Ok(0)
+    })
+}
+
+/// What a pointer from C points to, which nobody else uses meanwhile.
+///
+/// # Safety
+/// As the module says.
+unsafe fn given_alone<'a, T>(pointer: *mut T, what: &'static str) -> Result<&'a mut T> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_mut() }.ok_or_else(|| missing(what))
+}
+
+/// Waits for an operation and stores its value.
+///
+/// # Safety
+/// As the module says.
+unsafe fn wait(
+    operation: *mut Operation<u64>,
+    value: *mut u64,
+    action: impl FnOnce(&mut Operation<u64>) -> Result<u64>,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let found = action(unsafe { given_alone(operation, "the operation")? })?;
+        if !value.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { value.write(found) };
+        }
+        Ok(0)
+    })
+}
+
 functions! {
     /// Opens the board of that device file, or with NULL the first one.
     fn tg_open(path: *const c_char, node: *mut *mut Node) -> c_int {
@@ -341,7 +456,7 @@ functions! {
         unsafe { segment.as_ref() }.map_or(0, Segment::size)
     }
 
-    /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads and stores. The secret has 16 bytes, or is NULL.
+    /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has 16 bytes, or is NULL.
     fn tg_import(
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
     ) -> c_int {
@@ -495,6 +610,310 @@ functions! {
         })
     }
 
+    /// Orders what this node handle stores and launches from now on behind everything before, at whichever nodes; may wait for it.
+    fn tg_fence_all(node: *const Node) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(node, "the node")? }.fence()?;
+            Ok(0)
+        })
+    }
+
+    /// How operations of this node handle are launched from now on: TG_STYLE_*.
+    fn tg_set_launch_style(node: *const Node, style: u32) -> c_int {
+        guard(|| {
+            let style = LaunchStyle::from_u32(style).ok_or_else(|| Error::Argument {
+                what: "the launch style",
+                value: style.to_string(),
+                expected: "TG_STYLE_PLAIN, TG_STYLE_SPECIAL or TG_STYLE_CONTEXT".into(),
+            })?;
+            // SAFETY: the caller's promise.
+            unsafe { given(node, "the node")? }.set_launch_style(style);
+            Ok(0)
+        })
+    }
+
+    /// An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to the export: do not close it.
+    fn tg_segment_remote(segment: *const Segment) -> *const Remote {
+        let mut found = std::ptr::null();
+        guard(|| {
+            // SAFETY: the caller's promise.
+            found = std::ptr::from_ref(unsafe { given(segment, "the export")? }.remote()?);
+            Ok(0)
+        });
+        found
+    }
+
+    /// Fetch-and-store of a word at a multiple of 4: atomic with all other atomics here, loads and stores through windows, but not with locked instructions of the owner's processors. previous may be NULL.
+    fn tg_swap32(remote: *const Remote, offset: u64, value: u32, previous: *mut u32) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.swap(offset, value)) }
+    }
+
+    /// See tg_swap32; the word lies at a multiple of 8.
+    fn tg_swap64(remote: *const Remote, offset: u64, value: u64, previous: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.swap(offset, value)) }
+    }
+
+    /// Fetch-and-add, wrapping; see tg_swap32.
+    fn tg_fetch_add32(remote: *const Remote, offset: u64, value: u32, previous: *mut u32) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.fetch_add(offset, value)) }
+    }
+
+    /// Fetch-and-add, wrapping; see tg_swap64.
+    fn tg_fetch_add64(remote: *const Remote, offset: u64, value: u64, previous: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.fetch_add(offset, value)) }
+    }
+
+    /// Fetch-and-increment; see tg_swap32.
+    fn tg_fetch_inc32(remote: *const Remote, offset: u64, previous: *mut u32) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.fetch_inc(offset)) }
+    }
+
+    /// Fetch-and-increment; see tg_swap64.
+    fn tg_fetch_inc64(remote: *const Remote, offset: u64, previous: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.fetch_inc(offset)) }
+    }
+
+    /// Compare-and-swap: the word has become value exactly if *previous is expected; see tg_swap32.
+    fn tg_compare_swap32(remote: *const Remote, offset: u64, expected: u32, value: u32, previous: *mut u32) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.compare_swap(offset, expected, value)) }
+    }
+
+    /// Compare-and-swap: the word has become value exactly if *previous is expected; see tg_swap64.
+    fn tg_compare_swap64(remote: *const Remote, offset: u64, expected: u64, value: u64, previous: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { atomic(remote, previous, |r| r.compare_swap(offset, expected, value)) }
+    }
+
+    /// tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only quiet tells of its end.
+    fn tg_swap32_nbi(remote: *const Remote, offset: u64, value: u32, operation: *mut *mut Operation<u64>) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { launch(operation, || given(remote, "the import")?.swap_nbi(offset, value)) }
+    }
+
+    /// tg_swap64, not waited for; see tg_swap32_nbi.
+    fn tg_swap64_nbi(remote: *const Remote, offset: u64, value: u64, operation: *mut *mut Operation<u64>) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { launch(operation, || given(remote, "the import")?.swap_nbi(offset, value)) }
+    }
+
+    /// tg_fetch_add32, not waited for; see tg_swap32_nbi.
+    fn tg_fetch_add32_nbi(remote: *const Remote, offset: u64, value: u32, operation: *mut *mut Operation<u64>) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { launch(operation, || given(remote, "the import")?.fetch_add_nbi(offset, value)) }
+    }
+
+    /// tg_fetch_add64, not waited for; see tg_swap32_nbi.
+    fn tg_fetch_add64_nbi(remote: *const Remote, offset: u64, value: u64, operation: *mut *mut Operation<u64>) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { launch(operation, || given(remote, "the import")?.fetch_add_nbi(offset, value)) }
+    }
+
+    /// tg_compare_swap32, not waited for; see tg_swap32_nbi.
+    fn tg_compare_swap32_nbi(
+        remote: *const Remote, offset: u64, expected: u32, value: u32, operation: *mut *mut Operation<u64>
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { launch(operation, || given(remote, "the import")?.compare_swap_nbi(offset, expected, value)) }
+    }
+
+    /// tg_compare_swap64, not waited for; see tg_swap32_nbi.
+    fn tg_compare_swap64_nbi(
+        remote: *const Remote, offset: u64, expected: u64, value: u64, operation: *mut *mut Operation<u64>
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { launch(operation, || given(remote, "the import")?.compare_swap_nbi(offset, expected, value)) }
+    }
+
+    /// Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to tg_segment_remote); at least one of them is memory of this node, and they do not overlap. Returns when the data is there.
+    fn tg_copy(destination: *const Remote, to: u64, source: *const Remote, from: u64, length: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            let (destination, source) = unsafe { (given(destination, "the destination")?, given(source, "the source")?) };
+            crate::copy(destination, to, source, from, length)?;
+            Ok(0)
+        })
+    }
+
+    /// tg_copy, not waited for: returns before the data lands; see tg_swap32_nbi.
+    fn tg_copy_nbi(
+        destination: *const Remote, to: u64, source: *const Remote, from: u64, length: u64, operation: *mut *mut Operation<u64>
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            launch(operation, || {
+                crate::copy_nbi(given(destination, "the destination")?, to, given(source, "the source")?, from, length)
+            })
+        }
+    }
+
+    /// 1 if an operation has ended, well or badly, else 0. One look at memory.
+    fn tg_operation_done(operation: *mut Operation<u64>) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| Ok(unsafe { given_alone(operation, "the operation")? }.is_done().into()))
+    }
+
+    /// Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value takes an atomic's previous word, or is NULL.
+    fn tg_operation_wait(operation: *mut Operation<u64>, nanoseconds: i64, value: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { wait(operation, value, |o| o.wait(limit(nanoseconds))) }
+    }
+
+    /// tg_operation_wait that sleeps until the board's interrupt: for long copies.
+    fn tg_operation_wait_event(operation: *mut Operation<u64>, nanoseconds: i64, value: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { wait(operation, value, |o| o.wait_event(limit(nanoseconds))) }
+    }
+
+    /// Makes tg_completions readable when an operation is done; at once if it is.
+    fn tg_operation_arm(operation: *mut Operation<u64>) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given_alone(operation, "the operation")? }.arm()?;
+            Ok(0)
+        })
+    }
+
+    /// Gives the handle back. The operation goes on; quiet tells of its end.
+    fn tg_operation_free(operation: *mut Operation<u64>) -> () {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            drop(unsafe { take(operation) });
+            Ok(0)
+        });
+    }
+
+    /// An eventfd of the node handle that becomes readable when an armed operation is done, or a negative errno. Who reads it looks at all armed operations. It ends with the handle.
+    fn tg_completions(node: *const Node) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| Ok(unsafe { given(node, "the node")? }.completions()?.as_raw_fd()))
+    }
+
+    /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
+    fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
+        guard(|| {
+            if ticket.is_null() {
+                return Err(missing("the place for the ticket"));
+            }
+            // SAFETY: the caller's promise.
+            let lock = TicketLock::new(unsafe { given(remote, "the import")? }, offset)?;
+            let guard = match limit(nanoseconds) {
+                Some(limit) => lock.lock_timeout(limit)?,
+                None => lock.lock()?,
+            };
+            // SAFETY: the caller's promise.
+            unsafe { ticket.write(guard.ticket()) };
+            // C unlocks it.
+            std::mem::forget(guard);
+            Ok(0)
+        })
+    }
+
+    /// Waits for quiet of all imports of the node handle, then lets the next one in.
+    fn tg_unlock(remote: *const Remote, offset: u64, ticket: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            TicketLock::new(unsafe { given(remote, "the import")? }, offset)?.unlock(ticket)?;
+            Ok(0)
+        })
+    }
+
+    /// Joins a barrier of count participants, number i on node nodes[i], as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time.
+    fn tg_barrier_join(
+        node: *const Node, name: *const c_char, nodes: *const u16, count: u32, me: u32, mode: u32, nanoseconds: i64,
+        barrier: *mut *mut Barrier
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(barrier, || {
+                let first = given(nodes, "the list of nodes")?;
+                let nodes: &[NodeId] = std::slice::from_raw_parts(first, count as usize);
+                let mode = if mode == 0 { 0o600 } else { mode };
+                let limit = limit(nanoseconds).unwrap_or(Duration::MAX);
+                Barrier::join(given(node, "the node")?, text(name, "the name")?, nodes, me as usize, mode, limit)
+            })
+        }
+    }
+
+    /// Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called again.
+    fn tg_barrier_wait(barrier: *mut Barrier, nanoseconds: i64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            let barrier = unsafe { given_alone(barrier, "the barrier")? };
+            match limit(nanoseconds) {
+                Some(limit) => barrier.wait_timeout(limit)?,
+                None => barrier.wait()?,
+            }
+            Ok(0)
+        })
+    }
+
+    /// Leaves a barrier, for good.
+    fn tg_barrier_leave(barrier: *mut Barrier) -> () {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            drop(unsafe { take(barrier) });
+            Ok(0)
+        });
+    }
+
+    /// Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the writes-th store of this node there; 0 counts none.
+    fn tg_counter_arm(
+        remote: *const Remote, page: u32, reads: u64, writes: u64, counter: *mut *mut PageCounter
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { give(counter, || given(remote, "the import")?.arm_counter(page, reads, writes)) }
+    }
+
+    /// What access counters say.
+    fn tg_counter_read(counter: *const PageCounter, count: *mut CountState) -> c_int {
+        guard(|| {
+            if count.is_null() {
+                return Err(missing("the place for the count"));
+            }
+            // SAFETY: the caller's promise.
+            let found = unsafe { given(counter, "the counter")? }.read()?;
+            let state = CountState {
+                reads: found.reads,
+                writes: found.writes,
+                reads_fired: found.reads_fired.into(),
+                writes_fired: found.writes_fired.into(),
+                reserved: [0; 6],
+            };
+            // SAFETY: the caller's promise.
+            unsafe { count.write(state) };
+            Ok(0)
+        })
+    }
+
+    /// Waits for an event of access counters: 1, or 0 after so many nanoseconds (negative: for ever).
+    fn tg_counter_wait(counter: *const PageCounter, nanoseconds: i64) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| Ok(unsafe { given(counter, "the counter")? }.wait(limit(nanoseconds))?.into()))
+    }
+
+    /// An eventfd that becomes readable at each event of access counters. It ends with them.
+    fn tg_counter_fd(counter: *const PageCounter) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| Ok(unsafe { given(counter, "the counter")? }.as_fd().as_raw_fd()))
+    }
+
+    /// Disarms access counters.
+    fn tg_counter_disarm(counter: *mut PageCounter) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { take(counter) }.map_or(Ok(()), PageCounter::disarm)?;
+            Ok(0)
+        })
+    }
+
     /// Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative: for ever).
     fn tg_wait_error(node: *const Node, milliseconds: i64) -> c_int {
         guard(|| {
@@ -529,6 +948,11 @@ functions! {
         })
     }
 
+    /// The board's reason for what failed last in this thread: TG_ERR_*, or TG_OK if the board was not the reason.
+    fn tg_last_status() -> c_int {
+        LAST_STATUS.get() as c_int
+    }
+
     /// What failed last in this thread, in a sentence with what to do. Valid until the thread's next call that fails.
     fn tg_last_error() -> *const c_char {
         LAST_ERROR.with(|last| last.borrow().as_ptr())
@@ -553,8 +977,9 @@ pub fn header() -> String {
  * Telegraphos: load from and store into the memory of other virtual machines.
  *
  * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the whole sentence. Handles may be
- * used by several threads at once, but closed by only one, after all other use. Names and paths are UTF-8. Touching an
- * import whose owner has withdrawn it or died is SIGBUS.
+ * used by several threads at once, but closed by only one, after all other use; operations and barriers are for one
+ * thread at a time. Names and paths are UTF-8. Touching an import whose owner has withdrawn it or died is SIGBUS, also
+ * by launching an operation on it.
  *
  * Generated from the library; do not edit. Renew with
  *   cargo run -p telegraphos --example header > guest-driver/lib/include/telegraphos.h
@@ -574,10 +999,21 @@ typedef struct tg_node tg_node;
 typedef struct tg_segment tg_segment;
 /* Memory of another node, imported. */
 typedef struct tg_remote tg_remote;
+/* An atomic or a copy that was launched. */
+typedef struct tg_operation tg_operation;
+/* A barrier that was joined. */
+typedef struct tg_barrier tg_barrier;
+/* Access counters armed for a page. */
+typedef struct tg_page_counter tg_page_counter;
 
 ",
     );
-    for (title, table) in [("Rights", Rights::NAMES), ("Status codes, as in tg_state", Status::ALL)] {
+    let tables = [
+        ("Rights", Rights::NAMES),
+        ("Launch styles", STYLES),
+        ("Status codes, as in tg_state and from tg_last_status", Status::ALL),
+    ];
+    for (title, table) in tables {
         let _ = writeln!(out, "/* {title} */");
         for (name, value, doc) in table {
             comment(&mut out, "", &[doc]);
@@ -586,7 +1022,7 @@ typedef struct tg_remote tg_remote;
         }
         out.push('\n');
     }
-    for record in [&EXPORT_OPTIONS, &IMPORT_STATE] {
+    for record in [&EXPORT_OPTIONS, &IMPORT_STATE, &COUNT] {
         comment(&mut out, "", record.doc);
         let _ = writeln!(out, "typedef struct {} {{", record.name);
         for Field { name, before, after, doc } in record.fields {

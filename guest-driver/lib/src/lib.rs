@@ -15,6 +15,9 @@
 //! remote.quiet()?; // now node 3 has it
 //! assert_eq!(remote.get64(8)?, 42); // one load instruction; waits for node 3
 //! let arrived: u64 = ring.load(8)?; // what others stored into our memory: an ordinary load
+//!
+//! let ticket: u64 = remote.fetch_inc(0)?; // atomic with everybody else's, whichever node they are on
+//! remote.get_block(0, &ring, 0, 64 << 10)?; // all of it, into our memory
 //! # Ok(()) }
 //! ```
 //!
@@ -24,7 +27,11 @@
 //! | `segment` | [`Segment`]: memory of ours, exported under a name |
 //! | `remote` | [`Remote`]: memory of another node, imported |
 //! | `access` | [`Word`]: what one instruction moves |
-//! | `quiet` | when stores have arrived |
+//! | `quiet` | when stores, atomics and copies have arrived |
+//! | `operation` | [`Operation`]: atomics and block copies, and how they are launched ([`LaunchStyle`]) |
+//! | `slots`, `bell` | who waits for what, by looking or by sleeping |
+//! | [`sync`] | locks and barriers between nodes |
+//! | `counter` | [`PageCounter`]: how often a page was read and written |
 //! | `error` | [`Error`]: everything that can go wrong, with what to do about it |
 //! | [`ffi`] | the same for C, see `include/telegraphos.h` |
 //!
@@ -33,6 +40,8 @@
 //! Of one process's accesses, those to one node are performed there in the order of the program (SPEC I8): a flag
 //! stored after its data is seen after its data, and a [`Remote::get`] returns what an earlier [`Remote::put`] stored.
 //! Between different nodes, and towards a third one that was told by other means, only `quiet` orders (SPEC E19).
+//! Atomics take part in this order as stores do. A copy moves in blocks, in turns with other copies, and stores made after
+//! its launch may pass it: its end, or `quiet`, orders.
 //!
 //! Window pages are mapped uncached. On x86 stores to them leave the processor in program order, after all earlier
 //! ordinary stores; loads from them are not executed ahead of time. A reader of its own [`Segment`] uses
@@ -45,6 +54,10 @@
 //! A word of 1, 2, 4 or 8 bytes, naturally aligned, moves at once: nobody sees a part of it. Everything longer is a
 //! sequence of words. A misaligned store would arrive in pieces; the safe functions refuse it.
 //!
+//! Read-modify-write is [`Remote::swap`], [`Remote::fetch_add`], [`Remote::fetch_inc`] and [`Remote::compare_swap`]. They run in
+//! the HIB of the word's node. A locked instruction of a processor of that node is not atomic with them, so a word that
+//! others change atomically is changed only so, by its owner too ([`Segment::remote`]); or it has a single writer.
+//!
 //! # SIGBUS
 //!
 //! When an exporter withdraws its memory or dies, its node is reset or leaves, or the board is unplugged, the window is
@@ -56,26 +69,37 @@
 //! # Threads and processes
 //!
 //! Everything is `Send` and `Sync`. After `fork` the child has no windows (they are not copied) and its open files are
-//! its parent's: open the node again in the child.
+//! its parent's: open the node again in the child. A launch may be interrupted anywhere, by another thread, process or
+//! signal: its arguments wait in a slot of their own.
 
 mod access;
+mod bell;
+mod counter;
 mod error;
 pub mod ffi;
 mod node;
+mod operation;
 mod quiet;
 mod remote;
 mod segment;
+mod slots;
+pub mod sync;
 mod sys;
 
-pub use access::{Word, fence};
+pub use access::{AtomicWord, Word, fence};
+pub use counter::{Count, PageCounter};
 pub use error::{Error, Result, errno_of};
 pub use node::{Info, Node};
+pub use operation::{LaunchStyle, MAX_COPY, Operation, Outcome, copy, copy_nbi};
 pub use remote::{ImportBuilder, Remote, State};
 pub use segment::{ExportBuilder, Segment};
 pub use telegraphos_wire::{NodeId, Rights, Status};
 
 /// Loads and stores.
 pub const READ_WRITE: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+
+/// Loads, stores, atomics and copies.
+pub const FULL: Rights = Rights(READ_WRITE.0 | Rights::ATOMIC.0 | Rights::DMA.0);
 
 /// Bytes of a segment's name, at most.
 pub const NAME_MAX: usize = telegraphos_wire::admin::NAME_MAX;

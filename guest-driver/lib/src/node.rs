@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board of this machine: an open file of `/dev/telegraphosN`, which is a context of its own.
 
+use crate::bell::Bell;
 use crate::error::{Error, Result};
-use crate::quiet::{Quiets, Scope};
+use crate::operation::LaunchStyle;
+use crate::quiet::{Destinations, Scope};
+use crate::slots::Slots;
 use crate::sys::{self, Mapping};
 use crate::{ExportBuilder, ImportBuilder, NodeId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,6 +14,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos_wire::{Rights, context, uapi};
 
@@ -26,7 +30,23 @@ pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     fd: OwnedFd,
     pub(crate) id: NodeId,
-    pub(crate) quiets: Quiets,
+    pub(crate) unit: u64,
+    context: u8,
+    key: Key,
+    style: AtomicU8,
+    pub(crate) slots: Slots,
+    pub(crate) bell: Bell,
+    pub(crate) destinations: Destinations,
+}
+
+/// The context's key, which is nobody else's business.
+#[derive(Clone, Copy)]
+struct Key(u64);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
 }
 
 /// What a board and its driver are.
@@ -46,6 +66,8 @@ pub struct Info {
     pub link_up: bool,
     /// Number of the context.
     pub context: u32,
+    /// Number of page access counters of the board.
+    pub counters: u32,
 }
 
 impl Node {
@@ -85,8 +107,20 @@ impl Node {
         };
         let context_page = map(uapi::MMAP_CONTEXT, Rights::WRITE, "context")?;
         let status_page = map(uapi::MMAP_STATUS, Rights::READ, "status")?;
-        let quiets = Quiets::new(context_page, status_page);
-        Ok(Node { inner: Arc::new(Inner { path, fd, id: info.node as NodeId, quiets }) })
+        Ok(Node {
+            inner: Arc::new(Inner {
+                path,
+                fd,
+                id: info.node as NodeId,
+                unit: 1 << info.unit_shift.min(63),
+                context: info.context as u8,
+                key: Key(info.key),
+                style: AtomicU8::new(LaunchStyle::default() as u8),
+                slots: Slots::new(context_page, status_page),
+                bell: Bell::default(),
+                destinations: Destinations::default(),
+            }),
+        })
     }
 
     /// This node's id.
@@ -112,6 +146,7 @@ impl Node {
             incarnation: info.incarnation,
             link_up: info.link_up != 0,
             context: info.context,
+            counters: info.counters,
         })
     }
 
@@ -125,8 +160,42 @@ impl Node {
         ImportBuilder::new(self, node, name)
     }
 
-    /// Returns when every earlier store to every import of this context has been performed at its destination and
-    /// acknowledged (SPEC E19), with the first error latched among them.
+    /// How operations of this context are launched from now on; [`LaunchStyle::Context`] at first.
+    pub fn set_launch_style(&self, style: LaunchStyle) {
+        self.inner.style.store(style as u8, Ordering::Relaxed);
+    }
+
+    /// How operations of this context are launched.
+    pub fn launch_style(&self) -> LaunchStyle {
+        self.inner.launch_style()
+    }
+
+    /// Operations of this context that were launched from user level and are not yet done. Stores are not among them: the
+    /// board has no word that counts those.
+    pub fn unfinished(&self) -> u32 {
+        self.inner.slots.unfinished()
+    }
+
+    /// An eventfd that becomes readable when an operation for which [`Operation::arm`](crate::Operation::arm) was called is
+    /// done, for a program's own `poll`. It is one for the whole context: who reads it looks at all its operations, and
+    /// nobody calls [`Operation::wait_event`](crate::Operation::wait_event) meanwhile, which reads it too.
+    pub fn completions(&self) -> Result<BorrowedFd<'_>> {
+        self.inner.bell.ready(&self.inner)
+    }
+
+    /// Orders: what this context stores, launches or enqueues from now on is performed after everything before, at whichever
+    /// nodes. It need not wait for it, but may.
+    ///
+    /// Towards one node order is free of charge (SPEC I8), so this does nothing while all open imports of the context that
+    /// are more than readable belong to one node and no operation launched is unfinished. Else it is [`Node::quiet`], and
+    /// fails as that does. It looks at imports rather than at the stores themselves because those are single instructions
+    /// that no library sees.
+    pub fn fence(&self) -> Result<()> {
+        self.inner.fence()
+    }
+
+    /// Returns when everything that this context stored, launched atomically or copied before has been performed at its
+    /// destination and acknowledged (SPEC E19), with the first error latched on its imports.
     pub fn quiet(&self) -> Result<()> {
         self.inner.quiet(Scope::All, None)
     }
@@ -143,7 +212,7 @@ impl Node {
         loop {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             let left = left.map(|l| Timespec { tv_sec: l.as_secs() as i64, tv_nsec: l.subsec_nanos() as i64 });
-            let mut fds = [PollFd::new(&self.inner.fd, PollFlags::IN | PollFlags::PRI)];
+            let mut fds = [PollFd::new(&self.inner.fd, PollFlags::PRI)];
             match poll(&mut fds, left.as_ref()) {
                 Ok(0) => return Ok(false),
                 Ok(_) => {
@@ -167,6 +236,33 @@ impl AsFd for Node {
 }
 
 impl Inner {
+    pub(crate) fn launch_style(&self) -> LaunchStyle {
+        LaunchStyle::from_u32(self.style.load(Ordering::Relaxed).into()).unwrap_or_default()
+    }
+
+    /// What passes an address to a slot: the word for the argument aperture.
+    pub(crate) fn argument(&self, slot: u32, which: u8) -> u64 {
+        context::Argument { context: self.context, slot: slot as u8, which, key: self.key.0 }.encode()
+    }
+
+    /// For tests of what does not reach the board.
+    #[cfg(test)]
+    pub(crate) fn without_board() -> Inner {
+        let path = PathBuf::from("/dev/null");
+        Inner {
+            fd: rustix::fs::open(&path, OFlags::RDWR, Mode::empty()).unwrap(),
+            path,
+            id: 0,
+            unit: 65536,
+            context: 5,
+            key: Key(0x0123_4567_89ab),
+            style: AtomicU8::new(LaunchStyle::default() as u8),
+            slots: Slots::new(Mapping::anonymous(4096), Mapping::anonymous(4096)),
+            bell: Bell::default(),
+            destinations: Destinations::default(),
+        }
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

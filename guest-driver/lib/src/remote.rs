@@ -7,9 +7,9 @@ use crate::node::{Inner, Node};
 use crate::quiet::Scope;
 use crate::segment::check;
 use crate::sys::{self, Mapping};
-use crate::{READ_WRITE, Secret};
+use crate::{FULL, READ_WRITE, Secret};
 use rustix::io::Errno;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use telegraphos_wire::{NodeId, Rights, Status, uapi};
 
@@ -26,10 +26,10 @@ pub struct ImportBuilder {
 
 impl ImportBuilder {
     pub(crate) fn new(node: &Node, id: NodeId, name: &str) -> ImportBuilder {
-        ImportBuilder { inner: node.inner.clone(), node: id, name: name.into(), rights: READ_WRITE, secret: [0; 16] }
+        ImportBuilder { inner: node.inner.clone(), node: id, name: name.into(), rights: FULL, secret: [0; 16] }
     }
 
-    /// The rights wanted, all of which must be granted; loads and stores unless told otherwise.
+    /// The rights wanted, all of which must be granted; [`FULL`] unless told otherwise.
     pub fn rights(mut self, rights: Rights) -> Self {
         self.rights = rights;
         self
@@ -66,17 +66,20 @@ impl ImportBuilder {
         let mut remote = Remote {
             inner: self.inner,
             node: self.node,
+            label: segment_of(&self.name, self.node).into(),
             name: self.name,
             handle: request.handle,
             size: request.size,
             rights: self.rights,
             mapping: None,
+            arguments: OnceLock::new(),
         };
-        let map = |what: String, errno| Error::Os { what: format!("mapping {what}"), errno };
-        let size = usize::try_from(request.size).map_err(|_| map(remote.what(), Errno::OVERFLOW))?;
-        let mapping = Mapping::new(remote.inner.fd(), request.offset, size, remote.rights)
-            .map_err(|errno| map(remote.what(), errno))?;
-        remote.mapping = Some(mapping);
+        if remote.writes() {
+            remote.inner.destinations.enter(remote.node);
+        }
+        if remote.rights.0 & READ_WRITE.0 != 0 {
+            remote.mapping = Some(remote.map(request.offset, remote.rights)?);
+        }
         Ok(remote)
     }
 }
@@ -102,14 +105,18 @@ pub struct State {
 /// Touching an import that is dead raises SIGBUS, see the crate's documentation.
 #[derive(Debug)]
 pub struct Remote {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     node: NodeId,
     name: String,
+    /// What to call it.
+    pub(crate) label: Arc<str>,
     handle: u32,
     size: u64,
     rights: Rights,
-    /// `None` only while it is made and while it is dropped.
+    /// The window; `None` if it may neither be loaded from nor stored to.
     mapping: Option<Mapping>,
+    /// The same addresses in the argument aperture, from the first launch on.
+    arguments: OnceLock<Mapping>,
 }
 
 macro_rules! sized {
@@ -155,29 +162,68 @@ impl Remote {
     }
 
     /// Where the window lies in this process, for programs that load and store themselves: naturally aligned words of 1, 2,
-    /// 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped.
+    /// 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped. NULL if it was imported
+    /// neither for loads nor for stores.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
     }
 
     pub(crate) fn what(&self) -> String {
-        segment_of(&self.name, self.node)
+        self.label.to_string()
+    }
+
+    /// For tests of what does not reach the board.
+    #[cfg(test)]
+    pub(crate) fn without_board(inner: &Arc<Inner>, handle: u32, node: NodeId, rights: Rights) -> Remote {
+        let remote = Remote {
+            inner: inner.clone(),
+            node,
+            name: "x".into(),
+            label: segment_of("x", node).into(),
+            handle,
+            size: 4000,
+            rights,
+            mapping: Some(Mapping::anonymous(4096)),
+            arguments: OnceLock::new(),
+        };
+        remote.arguments.set(Mapping::anonymous(4096)).unwrap();
+        remote
+    }
+
+    fn writes(&self) -> bool {
+        self.rights.0 & !Rights::READ.0 != 0
+    }
+
+    fn map(&self, offset: u64, rights: Rights) -> Result<Mapping> {
+        let failed = |errno| Error::Os { what: format!("mapping {}", self.label), errno };
+        let size = usize::try_from(self.size).map_err(|_| failed(Errno::OVERFLOW))?;
+        Mapping::new(self.inner.fd(), offset, size, rights).map_err(failed)
+    }
+
+    /// Where the argument aperture of this import lies.
+    pub(crate) fn arguments(&self) -> Result<*mut u8> {
+        if let Some(mapping) = self.arguments.get() {
+            return Ok(mapping.at());
+        }
+        let mapping = self.map(uapi::mmap_offset(uapi::MMAP_ARGUMENT, self.handle), Rights::WRITE)?;
+        // Of two threads one has been faster, and the other's mapping goes away again.
+        Ok(self.arguments.get_or_init(|| mapping).at())
     }
 
     #[inline(always)]
     fn words<T: Word>(&self, offset: u64, count: usize, right: Rights) -> Result<*mut T> {
         check::<T>(offset, count as u64, self.size, || self.what())?;
         if !self.rights.contains(right) {
-            return Err(self.lacks(right));
+            let right = if right == Rights::READ { "load" } else { "store" };
+            return Err(self.lacks(right, "import it with that right"));
         }
         // `offset` lies within the mapping, so it fits an address.
         Ok(self.as_ptr().wrapping_add(offset as usize).cast())
     }
 
     #[cold]
-    fn lacks(&self, right: Rights) -> Error {
-        let right = if right == Rights::READ { "load" } else { "store" };
-        Error::Right { what: self.what(), right, remedy: "import it with that right" }
+    pub(crate) fn lacks(&self, right: &'static str, remedy: &'static str) -> Error {
+        Error::Right { what: self.what(), right, remedy }
     }
 
     /// Stores `value` at `offset` with one instruction. It arrives after all that this thread put there before.
@@ -224,9 +270,10 @@ impl Remote {
         Ok(())
     }
 
-    /// Returns when every earlier store to this import has been performed at its node and acknowledged (SPEC E19).
+    /// Returns when every earlier store to this import, and every atomic and copy that names it, has been performed at its
+    /// destination and acknowledged (SPEC E19).
     ///
-    /// Fails with [`Error::Failed`] while an error is latched: some stores were lost.
+    /// Fails with [`Error::Failed`] while an error is latched: something was lost.
     pub fn quiet(&self) -> Result<()> {
         self.inner.quiet(Scope::Import(self.handle, &|| self.what()), None)
     }
@@ -255,12 +302,16 @@ impl Remote {
 
     fn shut(&mut self) -> Result<()> {
         self.mapping = None;
+        self.arguments.take();
         if self.handle == u32::MAX {
             return Ok(());
         }
         let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), reserved: 0 };
-        sys::unimport(self.inner.fd(), &mut handle)
-            .map_err(|errno| self.inner.error(&format!("closing {}", self.what()), errno))
+        let closed = sys::unimport(self.inner.fd(), &mut handle);
+        if self.writes() {
+            self.inner.destinations.leave(self.node);
+        }
+        closed.map_err(|errno| self.inner.error(&format!("closing {}", self.what()), errno))
     }
 }
 

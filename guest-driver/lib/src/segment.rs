@@ -4,9 +4,10 @@
 use crate::access::Word;
 use crate::error::{Error, Result, name_bytes};
 use crate::node::{Inner, Node};
+use crate::remote::Remote;
 use crate::sys::{self, Mapping};
-use crate::{READ_WRITE, Rights, Secret};
-use std::sync::Arc;
+use crate::{FULL, READ_WRITE, Rights, Secret};
+use std::sync::{Arc, OnceLock};
 use telegraphos_wire::{NodeId, uapi};
 
 /// How to export a segment; made by [`Node::export`].
@@ -29,7 +30,7 @@ impl ExportBuilder {
             inner: node.inner.clone(),
             name: name.into(),
             size,
-            owner: READ_WRITE,
+            owner: FULL,
             others: Rights::default(),
             mode: None,
             secret: [0; 16],
@@ -38,14 +39,14 @@ impl ExportBuilder {
     }
 
     /// Who may do what, as for a file: `0o600` (the default) admits processes of the exporter's user id, on any node;
-    /// `0o604` lets others load; `0o606` lets everybody load and store. There are no groups: that digit is 0, or the
-    /// same as the last.
+    /// `0o604` lets others load and copy from it; `0o602` store and copy to it; `0o606` lets everybody do all that, and
+    /// atomics. There are no groups: that digit is 0, or the same as the last.
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = Some(mode);
         self
     }
 
-    /// Rights of processes of the same user id, instead of a mode.
+    /// Rights of processes of the same user id, instead of a mode; [`FULL`] unless told otherwise.
     pub fn owner(mut self, rights: Rights) -> Self {
         self.owner = rights;
         self
@@ -63,7 +64,8 @@ impl ExportBuilder {
         self
     }
 
-    /// Admits only these nodes, below 256; without it, every node is admitted.
+    /// Admits only these nodes, below 256; without it, every node is admitted. This node must be among them for
+    /// [`Segment::remote`], and so for copies.
     pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
         self.nodes = Some(nodes.to_vec());
         self
@@ -119,8 +121,16 @@ impl ExportBuilder {
             errno,
         })?;
         // From here on it is withdrawn if anything fails.
-        let mut segment =
-            Segment { inner: self.inner, name: self.name, handle: request.handle, size: self.size, mapping: None };
+        let mut segment = Segment {
+            rights: Rights(request.rights_owner),
+            inner: self.inner,
+            name: self.name,
+            handle: request.handle,
+            size: self.size,
+            secret: self.secret,
+            mapping: None,
+            own: OnceLock::new(),
+        };
         let mapping = Mapping::new(segment.inner.fd(), request.offset, size, READ_WRITE)
             .map_err(|errno| Error::Os { what: format!("mapping {}", segment.what()), errno })?;
         segment.mapping = Some(mapping);
@@ -132,9 +142,13 @@ impl ExportBuilder {
 fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
     let digit = |shift: u32| (mode >> shift) & 7;
     let rights = |digit: u32| {
-        let read = if digit & 4 != 0 { Rights::READ.0 } else { 0 };
-        let write = if digit & 2 != 0 { Rights::WRITE.0 } else { 0 };
-        Rights(read | write)
+        match digit & 6 {
+            0 => Rights::default(),
+            4 => Rights(Rights::READ.0 | Rights::DMA.0),
+            2 => Rights(Rights::WRITE.0 | Rights::DMA.0),
+            // An atomic both loads and stores.
+            _ => FULL,
+        }
     };
     let group = digit(3);
     if mode > 0o777 || mode & 0o111 != 0 || (group != 0 && group != digit(0)) {
@@ -157,8 +171,13 @@ pub struct Segment {
     name: String,
     handle: u32,
     size: u64,
+    /// What processes of this user may do with it.
+    rights: Rights,
+    secret: Secret,
     /// `None` only while it is made and while it is dropped.
     mapping: Option<Mapping>,
+    /// Its import on this node, from the first use on.
+    own: OnceLock<Box<Remote>>,
 }
 
 impl Segment {
@@ -185,6 +204,21 @@ impl Segment {
 
     fn what(&self) -> String {
         crate::error::segment_of(&self.name, self.inner.id)
+    }
+
+    /// This segment as an import of its own node, made at the first call and kept: what copies are given as our side, and
+    /// what the owner's processes use for atomics, which the processor's own are not atomic with. It has the rights that the
+    /// segment offers to this user ([`FULL`] but for what [`ExportBuilder::mode`] or [`ExportBuilder::owner`] leave out), and
+    /// needs the segment to admit this node.
+    pub fn remote(&self) -> Result<&Remote> {
+        if let Some(remote) = self.own.get() {
+            return Ok(remote);
+        }
+        let node = Node { inner: self.inner.clone() };
+        let import = node.import(self.inner.id, &self.name).rights(Rights(self.rights.0 & FULL.0)).secret(self.secret);
+        let remote = Box::new(import.open()?);
+        // Of two threads one has been faster, and the other's import is closed again.
+        Ok(self.own.get_or_init(|| remote))
     }
 
     #[inline]
@@ -218,6 +252,7 @@ impl Segment {
     }
 
     fn withdraw(&mut self) -> Result<()> {
+        self.own.take();
         self.mapping = None;
         if self.handle == u32::MAX {
             return Ok(());
@@ -259,10 +294,11 @@ mod tests {
     #[test]
     fn modes_mean_rights() {
         let none = Rights::default();
-        assert_eq!(rights_of_mode(0o600).unwrap(), (READ_WRITE, none));
-        assert_eq!(rights_of_mode(0o604).unwrap(), (READ_WRITE, Rights::READ));
-        assert_eq!(rights_of_mode(0o666).unwrap(), (READ_WRITE, READ_WRITE));
-        assert_eq!(rights_of_mode(0o402).unwrap(), (Rights::READ, Rights::WRITE));
+        let (read, write) = (Rights(Rights::READ.0 | Rights::DMA.0), Rights(Rights::WRITE.0 | Rights::DMA.0));
+        assert_eq!(rights_of_mode(0o600).unwrap(), (FULL, none));
+        assert_eq!(rights_of_mode(0o604).unwrap(), (FULL, read));
+        assert_eq!(rights_of_mode(0o666).unwrap(), (FULL, FULL));
+        assert_eq!(rights_of_mode(0o402).unwrap(), (read, write));
         for bad in [0o700, 0o640, 0o1600, 0o601, u32::MAX] {
             let error = rights_of_mode(bad).unwrap_err().to_string();
             assert!(error.contains(&format!("{bad:#o}")) && error.contains("expected"), "{error}");

@@ -32,6 +32,11 @@ ioctls! {
     unimport, 4, Handle;
     state, 5, ImportState;
     acknowledge, 6, Handle;
+    launch, 7, Launch;
+    counter_arm, 8, Counter;
+    counter_read, 9, Counter;
+    counter_disarm, 10, Counter;
+    notify, 11, Notify;
 }
 
 /// Memory mapped from the device; unmapped on drop.
@@ -64,6 +69,21 @@ impl Mapping {
 
     pub(crate) fn at(&self) -> *mut u8 {
         self.at.as_ptr()
+    }
+
+    /// Zeroed memory of this process, in place of the board's.
+    #[cfg(test)]
+    pub(crate) fn anonymous(length: usize) -> Mapping {
+        // SAFETY: as in `new`.
+        let at = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), length }
     }
 }
 

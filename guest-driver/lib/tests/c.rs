@@ -10,7 +10,11 @@ use telegraphos_wire::uapi;
 
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 const UAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uapi/telegraphos.h");
-const MAILBOX: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/mailbox.c");
+/// The examples in C: name, usage, a command that needs a board.
+const EXAMPLES: [(&str, &str, &[&str]); 2] = [
+    ("mailbox", "usage: mailbox serve | mailbox post NODE N\n", &["serve"]),
+    ("work", "usage: work serve ITEMS | work help NODE\n", &["help", "1"]),
+];
 
 /// Where cargo has put the libraries of this very build: beside this test.
 fn libraries() -> PathBuf {
@@ -57,6 +61,7 @@ fn driver_interface_is_the_same_in_c() {
     let sizes = [
         ("tg_export_options", size_of::<telegraphos::ffi::ExportOptions>()),
         ("tg_state", size_of::<telegraphos::ffi::ImportState>()),
+        ("tg_count", size_of::<telegraphos::ffi::CountState>()),
     ];
     for (name, size) in sizes {
         writeln!(text, "_Static_assert(sizeof({name}) == {size}, \"{name}\");").expect("a String");
@@ -65,43 +70,46 @@ fn driver_interface_is_the_same_in_c() {
     gcc(directory.path(), &["-I", INCLUDE, "-c", "check.c"]);
 }
 
-/// Runs the example without a board; it must start, and explain what is missing.
-fn run_mailbox(mailbox: &Path) {
+/// Runs an example without a board; it must start, and explain what is missing.
+fn run_example(program: &Path, usage: &str, command: &[&str]) {
     let run = |arguments: &[&str]| {
-        let out = Command::new(mailbox)
+        let out = Command::new(program)
             .args(arguments)
             .env("LD_LIBRARY_PATH", libraries())
             .output()
             .expect("the example does not start");
         (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
     };
-    assert_eq!(run(&[]), (Some(2), "usage: mailbox serve | mailbox post NODE N\n".into()));
+    assert_eq!(run(&[]), (Some(2), usage.into()));
     if !Path::new("/dev/telegraphos0").exists() {
-        let (code, text) = run(&["serve"]);
+        let (code, text) = run(command);
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains("there is no /dev/telegraphos0: attach a HIB"), "{text}");
     }
 }
 
+/// Links every example with these arguments behind it, and runs it.
+fn link_examples(arguments: &[&str]) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (name, usage, command) in EXAMPLES {
+        let source = format!("{}/examples/{name}.c", env!("CARGO_MANIFEST_DIR"));
+        gcc(directory.path(), &[&["-I", INCLUDE, &source], arguments, &["-o", name]].concat());
+        run_example(&directory.path().join(name), usage, command);
+    }
+}
+
 #[test]
 fn c_links_with_the_static_library() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
     let library = libraries().join("libtelegraphos.a");
-    let library = library.to_str().expect("a path in UTF-8");
     // What rustc names with --print native-static-libs.
     let system = ["-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl"];
-    let arguments = [&["-I", INCLUDE, MAILBOX, library, "-o", "mailbox"][..], &system].concat();
-    gcc(directory.path(), &arguments);
-    run_mailbox(&directory.path().join("mailbox"));
+    link_examples(&[&[library.to_str().expect("a path in UTF-8")][..], &system].concat());
 }
 
 #[test]
 fn c_links_with_the_shared_library() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
     let libraries = libraries();
-    let path = libraries.to_str().expect("a path in UTF-8");
-    gcc(directory.path(), &["-I", INCLUDE, MAILBOX, "-L", path, "-l:libtelegraphos.so", "-o", "mailbox"]);
-    run_mailbox(&directory.path().join("mailbox"));
+    link_examples(&["-L", libraries.to_str().expect("a path in UTF-8"), "-l:libtelegraphos.so"]);
 }
 
 /// Every function of the header is in the shared library, under that name.
@@ -114,7 +122,7 @@ fn shared_library_has_every_function() {
         .filter(|line| line.ends_with(");") && !line.starts_with([' ', '\t', '/', '#']))
         .filter_map(|line| line.split('(').next()?.rsplit([' ', '*']).next())
         .collect();
-    assert!(names.len() > 25, "{names:?}");
+    assert!(names.len() > 60, "{names:?}");
     let mut text = "#include <telegraphos.h>\n#include <stdio.h>\ntypedef void any(void);\n".to_owned();
     let list: Vec<String> = names.iter().map(|n| format!("(any *){n}")).collect();
     writeln!(text, "static any *const all[] = {{ {} }};", list.join(", ")).expect("a String");

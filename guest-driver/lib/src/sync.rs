@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Locks and barriers for processes on any nodes, in memory of segments (SPEC item 27: quiet is part of every unlock and
+//! barrier).
+//!
+//! All participants use the same words, through imports: also the processes of the node that owns them (through
+//! [`Segment::remote`]), because the processor's locked instructions are not atomic with those of the HIB.
+//!
+//! ```no_run
+//! # fn main() -> telegraphos::Result<()> {
+//! use telegraphos::{Node, sync::TicketLock};
+//! let node = Node::open()?;
+//! let shared = node.import(0, "shared").open()?; // 16 bytes at 0 are the lock, a counter is at 64
+//! let lock = TicketLock::new(&shared, 0)?;
+//! let guard = lock.lock()?;
+//! shared.put64(64, shared.get64(64)? + 1)?;
+//! guard.unlock()?; // everything stored under the lock has arrived, whereto ever
+//! # Ok(()) }
+//! ```
+
+use crate::access::fence;
+use crate::error::{Error, Result};
+use crate::quiet::Scope;
+use crate::remote::Remote;
+use crate::segment::Segment;
+use crate::slots::Backoff;
+use crate::{Node, NodeId};
+use std::time::{Duration, Instant};
+use telegraphos_wire::{Rights, Status};
+
+/// The word that the next ticket is drawn from; behind it the one that tells whose turn it is.
+const SERVING: u64 = 8;
+/// How long one may wait for each who is before him, at first.
+const TURN: Duration = Duration::from_micros(50);
+const TURN_MAX: Duration = Duration::from_millis(1);
+
+/// A fair lock of 16 bytes in a segment: a ticket is drawn by [`Remote::fetch_inc`], and whose number is served has it.
+///
+/// The bytes are zero at first, at a multiple of 8. The lock belongs to the thread that has drawn the ticket, not to its
+/// process; one that dies with the lock, or while it waits for it, leaves it locked for ever: such a segment is given up.
+#[derive(Clone, Copy, Debug)]
+pub struct TicketLock<'a> {
+    remote: &'a Remote,
+    offset: u64,
+}
+
+/// A lock held; dropping unlocks it without telling of errors.
+#[derive(Debug)]
+#[must_use = "the lock is free again when this is dropped"]
+pub struct TicketGuard<'a> {
+    lock: TicketLock<'a>,
+    ticket: u64,
+    held: bool,
+}
+
+impl<'a> TicketLock<'a> {
+    /// Bytes of a lock.
+    pub const SIZE: u64 = 16;
+
+    /// The lock at `offset` of that segment, which must be imported with the rights to load, to store and to atomics.
+    pub fn new(remote: &'a Remote, offset: u64) -> Result<TicketLock<'a>> {
+        crate::segment::check::<u64>(offset, 2, remote.size(), || remote.what())?;
+        let needed = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
+        if !remote.rights().contains(needed) {
+            return Err(remote.lacks("lock in it", "a lock needs the rights to load, to store and to atomics"));
+        }
+        Ok(TicketLock { remote, offset })
+    }
+
+    fn serving(&self) -> Result<u64> {
+        let serving = self.remote.get64(self.offset + SERVING)?;
+        if serving == u64::MAX {
+            // What a load gives that cannot be served, and no ticket ever is.
+            let status = self.remote.state()?.error.unwrap_or(Status::Timeout);
+            return Err(Error::Failed { what: self.remote.what(), status });
+        }
+        Ok(serving)
+    }
+
+    fn guard(&self, ticket: u64) -> TicketGuard<'a> {
+        // What was done under the lock before is seen by what follows.
+        fence();
+        TicketGuard { lock: *self, ticket, held: true }
+    }
+
+    /// Takes the lock, after all who asked earlier. When it fails while waiting (the node is gone, say), the lock is lost.
+    pub fn lock(&self) -> Result<TicketGuard<'a>> {
+        let ticket = self.remote.fetch_inc::<u64>(self.offset)?;
+        loop {
+            let ahead = ticket.wrapping_sub(self.serving()?);
+            match u32::try_from(ahead) {
+                Ok(0) => return Ok(self.guard(ticket)),
+                // The next in line looks again at once; each look is a load from the other node already.
+                Ok(1) => std::thread::yield_now(),
+                Ok(ahead) => std::thread::sleep((TURN * ahead.min(1000)).min(TURN_MAX)),
+                Err(_) => {
+                    return Err(Error::Argument {
+                        what: "the two words of a lock",
+                        value: format!("such that ticket {ticket} has been served, at {:#x}", self.offset),
+                        expected: "words that only the lock's functions change".into(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Takes the lock if nobody has it or waits for it.
+    pub fn try_lock(&self) -> Result<Option<TicketGuard<'a>>> {
+        let serving = self.serving()?;
+        let found = self.remote.compare_swap(self.offset, serving, serving + 1)?;
+        Ok((found == serving).then(|| self.guard(serving)))
+    }
+
+    /// Takes the lock, but not after `timeout`: then [`Error::Pending`]. A drawn ticket cannot be given back, so this asks
+    /// again and again without one, and is not fair.
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<TicketGuard<'a>> {
+        let mut backoff = Backoff::new(Some(timeout));
+        loop {
+            if let Some(guard) = self.try_lock()? {
+                return Ok(guard);
+            }
+            if !backoff.wait() {
+                return Err(self.remote.inner.pending(format!("the lock in {}", self.remote.what()), &backoff));
+            }
+        }
+    }
+
+    pub(crate) fn unlock(&self, ticket: u64) -> Result<()> {
+        // Everything stored under the lock, to whichever node, is there before the next one enters.
+        let quiet = self.remote.inner.quiet(Scope::All, None);
+        if quiet.is_err() && self.remote.state()?.dead {
+            return quiet;
+        }
+        // Stores that were lost stay lost: to keep the lock would not bring them back.
+        self.remote.put64(self.offset + SERVING, ticket + 1)?;
+        quiet
+    }
+}
+
+impl TicketGuard<'_> {
+    /// The ticket: the lock was taken so many times before.
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
+
+    /// Waits for [`quiet`](crate::Node::quiet), then lets the next one in. Fails as quiet does, if stores were lost; the lock
+    /// is free all the same.
+    pub fn unlock(mut self) -> Result<()> {
+        self.held = false;
+        self.lock.unlock(self.ticket)
+    }
+}
+
+impl Drop for TicketGuard<'_> {
+    fn drop(&mut self) {
+        if self.held {
+            if let Err(error) = self.lock.unlock(self.ticket) {
+                log::warn!("unlocking: {error}");
+            }
+        }
+    }
+}
+
+/// A dissemination barrier: who has passed it sees everything that all others stored before they came.
+///
+/// In round k each participant tells the one 2^k further round the ring, and waits for the word of the one 2^k before: no
+/// master, and log2(n) rounds. Every word has one writer and is awaited in one's own memory, by ordinary loads.
+///
+/// Participant i of n lives on node `participants[i]`; several may live on one node, also in one process. Each exports a
+/// segment `NAME.i`, and imports those of whom it tells. One that dies is missed for ever ([`Barrier::wait_timeout`]), and
+/// whoever tells it gets SIGBUS.
+#[derive(Debug)]
+pub struct Barrier {
+    node: Node,
+    own: Segment,
+    /// Whom to tell in each round.
+    next: Vec<Remote>,
+    epoch: u64,
+    /// How far the present epoch is; `None` between two.
+    round: Option<usize>,
+}
+
+impl Barrier {
+    /// Joins as participant `me`. Waits, at most `timeout`, until those have come whom this one tells. `mode` says who may take
+    /// part, as in [`ExportBuilder::mode`](crate::ExportBuilder::mode): `0o600` processes of this user, `0o606` everybody.
+    pub fn join(
+        node: &Node,
+        name: &str,
+        participants: &[NodeId],
+        me: usize,
+        mode: u32,
+        timeout: Duration,
+    ) -> Result<Barrier> {
+        let count = participants.len();
+        if me >= count {
+            return Err(Error::Argument {
+                what: "the number of a participant of a barrier",
+                value: me.to_string(),
+                expected: format!("below {count}, the number of participants"),
+            });
+        }
+        let rounds = rounds(count);
+        let size = 8 * rounds.max(1) as u64;
+        let own = node.export(&format!("{name}.{me}"), size).mode(mode).create()?;
+        let deadline = Instant::now().checked_add(timeout);
+        let mut next = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            let other = (me + (1 << round)) % count;
+            let import = || node.import(participants[other], &format!("{name}.{other}")).rights(Rights::WRITE).open();
+            next.push(loop {
+                match import() {
+                    Err(error) if absent(&error) && deadline.is_none_or(|d| Instant::now() < d) => {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                    result => break result?,
+                }
+            });
+        }
+        Ok(Barrier { node: node.clone(), own, next, epoch: 0, round: None })
+    }
+
+    /// Waits for everybody, after [`Node::quiet`]. Fails as quiet does, if stores were lost; then nobody was told, and it
+    /// may be called again.
+    pub fn wait(&mut self) -> Result<()> {
+        self.go(Backoff::new(None))
+    }
+
+    /// [`Barrier::wait`] that gives up after `timeout` with [`Error::Pending`]; it may be called again, and goes on where
+    /// it was.
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<()> {
+        self.go(Backoff::new(Some(timeout)))
+    }
+
+    fn go(&mut self, mut backoff: Backoff) -> Result<()> {
+        let mut round = match self.round {
+            Some(round) => round,
+            None => {
+                self.node.inner.quiet(Scope::All, backoff.left())?;
+                self.epoch += 1;
+                self.tell(0)?;
+                0
+            }
+        };
+        while round < self.next.len() {
+            self.round = Some(round);
+            while self.own.load::<u64>(8 * round as u64)? < self.epoch {
+                if !backoff.wait() {
+                    let what = format!("round {round} of barrier {:?}", self.own.name());
+                    return Err(self.node.inner.pending(what, &backoff));
+                }
+                if backoff.doubts() {
+                    self.alive()?;
+                }
+            }
+            round += 1;
+            self.tell(round)?;
+        }
+        self.round = None;
+        fence();
+        Ok(())
+    }
+
+    fn tell(&self, round: usize) -> Result<()> {
+        self.next.get(round).map_or(Ok(()), |next| next.put64(8 * round as u64, self.epoch))
+    }
+
+    /// One that this one tells has gone: nobody will ever pass again.
+    fn alive(&self) -> Result<()> {
+        for next in &self.next {
+            let state = next.state()?;
+            if state.dead {
+                return Err(Error::Failed { what: next.what(), status: state.error.unwrap_or(Status::Stale) });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rounds until everybody has heard of everybody.
+fn rounds(count: usize) -> usize {
+    count.next_power_of_two().trailing_zeros() as usize
+}
+
+/// Whether an import fails because the other has not come yet.
+fn absent(error: &Error) -> bool {
+    matches!(error.status(), Some(Status::NoSegment | Status::NodeDown | Status::LinkDown | Status::Timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After the last round, everybody has heard, directly or not, of everybody.
+    #[test]
+    fn dissemination_reaches_everybody() {
+        for count in 1..=33usize {
+            let mut heard: Vec<u64> = (0..count).map(|me| 1 << me).collect();
+            for round in 0..rounds(count) {
+                heard = (0..count).map(|me| heard[me] | heard[(me + count - (1 << round)) % count]).collect();
+            }
+            assert!(heard.iter().all(|h| *h == (1 << count) - 1), "{count} participants");
+            let fewer = rounds(count).saturating_sub(1);
+            assert!(count == 1 || 1 << fewer < count, "{count} participants need no more rounds than that");
+        }
+    }
+}
