@@ -271,20 +271,19 @@ static void tg_admin_ring(struct tg_device *tg, u32 n, const union tg_request *r
 /**
  * tg_admin_alone() - has the board execute a command while nobody else does
  * @tg: Board, not yet or no longer in use. Interrupts may be off.
- * @command: In the processor's byte order.
+ * @request: In the processor's byte order.
  * @end: How long to wait, in jiffies.
  *
  * Return: 0 if the board has executed it, whatever came of it; -ETIMEDOUT.
  */
-int tg_admin_alone(struct tg_device *tg, const struct tg_admin_command *command,
+int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end)
 {
-	union tg_request request = { .command = *command };
 	struct tg_admin *admin = &tg->admin;
 	struct tg_admin_completion result;
 	u32 n = admin->count - 1;
 
-	tg_admin_ring(tg, n, &request);
+	tg_admin_ring(tg, n, request);
 	while (!tg_admin_read(admin, n, admin->slot[n].seq, &result)) {
 		if (time_after(jiffies, end))
 			return -ETIMEDOUT;

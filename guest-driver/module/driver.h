@@ -11,6 +11,7 @@
  * import.c  remote segments
  * map.c     mmap, page faults, zapping
  * launch.c  operations from the kernel
+ * counter.c page access counters
  * file.c    character device
  *
  * Locks, outermost first:
@@ -19,6 +20,8 @@
  *                     what it can reach; remove() takes it for writing once,
  *                     to wait for all of that. Never held while waiting for a
  *                     worker, which needs it too.
+ * tg_device.counter_lock
+ *                     Who arms and disarms page access counters.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time.
  * mm.mmap_lock        Taken inside op_lock to charge memory and to touch a
@@ -217,6 +220,9 @@ struct tg_events {
  * @heard: When the board last completed a command or posted an event, in
  *	jiffies.
  * @watch: Looks after the board while a file is open.
+ * @counter_lock: See the top of this file.
+ * @counters: Page access counters by number. Changed under @counter_lock and
+ *	@lock.
  * @lock: Protects the next six.
  * @contexts_used: Contexts in use.
  * @files: Who is told of a context's events, or NULL, by context.
@@ -256,6 +262,9 @@ struct tg_device {
 	unsigned long heard;
 	struct delayed_work watch;
 
+	struct mutex counter_lock;
+	struct tg_page_counter *counters;
+
 	struct mutex lock;
 	unsigned long *contexts_used;
 	struct tg_file **files;
@@ -269,6 +278,20 @@ struct tg_device {
 
 	struct tg_admin admin;
 	struct tg_events events;
+};
+
+/**
+ * struct tg_page_counter - a page access counter
+ * @remote: Through which import its page was named; NULL: it is free.
+ * @eventfd: Signalled when it goes off, or NULL.
+ * @armed: TG_COUNTER_* bits of what it counts.
+ * @fired: Those that have gone off.
+ */
+struct tg_page_counter {
+	struct tg_remote *remote;
+	struct eventfd_ctx *eventfd;
+	u32 armed;
+	u32 fired;
 };
 
 /**
@@ -388,6 +411,7 @@ struct tg_segment {
  * @node: Where it lives.
  * @slot: First window slot.
  * @count: Number of window slots, 0 if none are reserved.
+ * @page: First export page there.
  * @rights: TG_RIGHT_* it was imported with.
  * @set: The board knows it.
  * @state: TG_STATE_*. Under map_lock.
@@ -400,6 +424,7 @@ struct tg_remote {
 	u32 node;
 	u32 slot;
 	u32 count;
+	u32 page;
 	u32 rights;
 	bool set;
 	u32 state;
@@ -472,7 +497,7 @@ int tg_admin(struct tg_device *tg, enum tg_admin_class class,
 int tg_admin_request(struct tg_device *tg, enum tg_admin_class class,
 		     const union tg_request *request,
 		     struct tg_admin_completion *result);
-int tg_admin_alone(struct tg_device *tg, const struct tg_admin_command *command,
+int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end);
 bool tg_admin_memory_works(struct tg_device *tg);
 int tg_status_to_errno(u32 status);
@@ -525,6 +550,14 @@ bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *fi
 
 /* launch.c */
 int tg_launch(struct tg_file *file, struct tg_launch *arg);
+
+/* counter.c */
+int tg_counter_arm(struct tg_file *file, struct tg_counter *arg);
+int tg_counter_read(struct tg_file *file, struct tg_counter *arg);
+int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg);
+void tg_counters_end(struct tg_remote *remote);
+void tg_counter_event(struct tg_device *tg, u32 n, u64 value);
+void tg_counters_lost(struct tg_device *tg);
 
 /* file.c */
 void tg_file_put(struct tg_file *file);

@@ -363,6 +363,23 @@ static long tg_ioctl_import(struct tg_file *file, struct tg_import *arg, void __
 	return err;
 }
 
+static long tg_ioctl_counter_arm(struct tg_file *file, struct tg_counter *arg,
+				 void __user *user)
+{
+	struct tg_device *tg = file->tg;
+	int err;
+
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(file, arg);
+	if (!err && copy_to_user(user, arg, sizeof(*arg))) {
+		/* Nobody knows its number. */
+		tg_counter_disarm(file, arg);
+		err = -EFAULT;
+	}
+	up_read(&tg->op_lock);
+	return err;
+}
+
 static long tg_ioctl_launch(struct tg_file *file, struct tg_launch *arg, void __user *user)
 {
 	struct tg_device *tg = file->tg;
@@ -416,6 +433,7 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		struct tg_handle handle;
 		struct tg_import_state state;
 		struct tg_launch launch;
+		struct tg_counter counter;
 		struct tg_notify notify;
 	} arg;
 	int err;
@@ -454,6 +472,18 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 			return -EINVAL;
 		down_read(&tg->op_lock);
 		err = tg_gone(tg) ? -ENODEV : tg_remote_ack(file, arg.handle.handle);
+		up_read(&tg->op_lock);
+		break;
+	case TG_IOCTL_COUNTER_ARM:
+		return tg_ioctl_counter_arm(file, &arg.counter, user);
+	case TG_IOCTL_COUNTER_READ:
+		down_read(&tg->op_lock);
+		err = tg_gone(tg) ? -ENODEV : tg_counter_read(file, &arg.counter);
+		up_read(&tg->op_lock);
+		break;
+	case TG_IOCTL_COUNTER_DISARM:
+		down_read(&tg->op_lock);
+		err = tg_gone(tg) ? -ENODEV : tg_counter_disarm(file, &arg.counter);
 		up_read(&tg->op_lock);
 		break;
 	case TG_IOCTL_NOTIFY:

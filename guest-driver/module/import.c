@@ -132,6 +132,7 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 	init_waitqueue_head(&remote->wait);
 	remote->node = arg->node;
 	remote->rights = arg->rights;
+	remote->page = found.index;
 	remote->obj.size = found.length;
 	err = tg_object_init(&remote->obj, file, TG_MMAP_IMPORT,
 			     min_t(u32, tg->import_limit, TG_REMOTE_LIMIT));
@@ -162,6 +163,7 @@ bool tg_remote_leave(struct tg_remote *remote)
 	struct tg_device *tg = remote->obj.tg;
 	struct tg_admin_completion result;
 
+	tg_counters_end(remote);
 	if (tg_gone(tg))
 		return false;
 	if (remote->set &&
@@ -213,6 +215,7 @@ static bool tg_status_is_fatal(u32 status)
 	case TG_ERR_NODE_DOWN:
 	case TG_ERR_LINK_DOWN:
 	case TG_ERR_RESET:
+	case TG_ERR_BAD_KEY:
 		return true;
 	default:
 		return false;

@@ -85,6 +85,7 @@ void tg_device_lost(struct tg_device *tg)
 		tg_admin_wake(tg);
 		wake_up_all(&tg->wait);
 		tg_contexts_lost(tg);
+		tg_counters_lost(tg);
 	}
 }
 
@@ -229,12 +230,14 @@ static void tg_quiesce(struct tg_device *tg)
  */
 static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 {
-	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_GRANT_CLEAR,
-		.count = tg->export_pages,
+	union tg_request request = {
+		.command = {
+			.opcode = TG_ADMIN_GRANT_CLEAR,
+			.count = tg->export_pages,
+		},
 	};
 
-	return tg_admin_alone(tg, &command, end);
+	return tg_admin_alone(tg, &request, end);
 }
 
 static int tg_start(struct tg_device *tg)
@@ -264,32 +267,39 @@ static int tg_start(struct tg_device *tg)
 static void tg_take_down(struct tg_device *tg)
 {
 	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
-	struct tg_admin_command command = { };
+	union tg_request request = { };
 	struct tg_object *obj;
 	unsigned long i;
 
 	if (!tg_device_answers(tg) || tg_revoke_all(tg, end))
 		return;
-	command.opcode = TG_ADMIN_SEGMENT_WITHDRAW;
+	request.command.opcode = TG_ADMIN_SEGMENT_WITHDRAW;
 	xa_for_each(&tg->segments, i, obj) {
 		if (!tg_segment_of(obj)->published)
 			continue;
-		memcpy(command.name, tg_segment_of(obj)->name, sizeof(command.name));
-		if (tg_admin_alone(tg, &command, end))
+		memcpy(request.command.name, tg_segment_of(obj)->name, sizeof(request.command.name));
+		if (tg_admin_alone(tg, &request, end))
 			return;
 	}
-	memset(&command, 0, sizeof(command));
-	command.opcode = TG_ADMIN_IMPORT_CLEAR;
+	memset(&request, 0, sizeof(request));
+	request.counter.opcode = TG_ADMIN_COUNTER_SET;
+	for (i = 0; i < tg->counter_limit; i++) {
+		request.counter.index = i;
+		if (tg->counters[i].remote && tg_admin_alone(tg, &request, end))
+			return;
+	}
+	memset(&request, 0, sizeof(request));
+	request.command.opcode = TG_ADMIN_IMPORT_CLEAR;
 	xa_for_each(&tg->remotes, i, obj) {
-		command.import = obj->handle;
-		if (tg_remote_of(obj)->set && tg_admin_alone(tg, &command, end))
+		request.command.import = obj->handle;
+		if (tg_remote_of(obj)->set && tg_admin_alone(tg, &request, end))
 			return;
 	}
-	memset(&command, 0, sizeof(command));
-	command.opcode = TG_ADMIN_CONTEXT_CLOSE;
+	memset(&request, 0, sizeof(request));
+	request.command.opcode = TG_ADMIN_CONTEXT_CLOSE;
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
-		command.context = i;
-		if (tg_admin_alone(tg, &command, end))
+		request.command.context = i;
+		if (tg_admin_alone(tg, &request, end))
 			return;
 	}
 }
@@ -308,6 +318,7 @@ static void tg_device_release(struct device *dev)
 	xa_destroy(&tg->segments);
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
+	kvfree(tg->counters);
 	if (tg->mapping_inode)
 		iput(tg->mapping_inode);
 	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
@@ -333,6 +344,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	init_rwsem(&tg->map_lock);
 	init_waitqueue_head(&tg->wait);
 	INIT_DELAYED_WORK(&tg->watch, tg_watch);
+	mutex_init(&tg->counter_lock);
 	mutex_init(&tg->lock);
 	INIT_LIST_HEAD(&tg->memories);
 	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
@@ -401,9 +413,11 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	}
 	tg->contexts_used = bitmap_zalloc(tg->contexts, GFP_KERNEL);
 	tg->files = kvcalloc(tg->contexts, sizeof(*tg->files), GFP_KERNEL);
+	tg->counters = kvcalloc(max(tg->counter_limit, 1U), sizeof(*tg->counters), GFP_KERNEL);
 	tg->pages_used = bitmap_zalloc(tg->export_pages, GFP_KERNEL);
 	tg->slots_used = kvcalloc(tg->nodes, sizeof(*tg->slots_used), GFP_KERNEL);
-	if (!tg->contexts_used || !tg->files || !tg->pages_used || !tg->slots_used)
+	if (!tg->contexts_used || !tg->files || !tg->counters || !tg->pages_used ||
+	    !tg->slots_used)
 		goto err_unmap;
 	/* See tg_watch(). */
 	__set_bit(tg->export_pages - 1, tg->pages_used);

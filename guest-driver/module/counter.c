@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Page access counters (SPEC item 22): the board counts this node's accesses to
+ * a page of another node down, reads and writes apart, and says when it gets to
+ * 0.
+ *
+ * A counter belongs to the import through which its page was named, and so to
+ * the file of that: who cannot reach a page cannot watch it either. It ends with
+ * the import, or before by TG_IOCTL_COUNTER_DISARM.
+ *
+ * Who arms and disarms holds counter_lock from the board's command to the entry in
+ * the table; the entries themselves are under tg_device.lock, for events.
+ */
+#include <linux/eventfd.h>
+
+#include "compat.h"
+#include "driver.h"
+
+#define TG_COUNTER_BITS (TG_COUNTER_READS | TG_COUNTER_WRITES)
+
+static struct tg_page_counter *tg_counter_of(struct tg_file *file, u32 n)
+{
+	struct tg_device *tg = file->tg;
+	struct tg_page_counter *counter;
+
+	lockdep_assert_held(&tg->counter_lock);
+	if (n >= tg->counter_limit)
+		return NULL;
+	counter = &tg->counters[n];
+	return counter->remote && counter->remote->obj.file == file ? counter : NULL;
+}
+
+static int tg_counter_set(struct tg_device *tg, u32 n, u32 node, u32 page,
+			  u64 reads, u64 writes)
+{
+	union tg_request request = {
+		.counter = {
+			.opcode = TG_ADMIN_COUNTER_SET,
+			.index = n,
+			.node = node,
+			.page = page,
+			.reads = reads,
+			.writes = writes,
+		},
+	};
+	struct tg_admin_completion result;
+	int err;
+
+	err = tg_admin_request(tg, TG_ADMIN_QUICK, &request, &result);
+	return err ? err : tg_status_to_errno(result.status);
+}
+
+/* Makes a counter's number free again. Its eventfd, if any, is the caller's. */
+static struct eventfd_ctx *tg_counter_clear(struct tg_device *tg, u32 n)
+{
+	struct tg_page_counter *counter = &tg->counters[n];
+	struct eventfd_ctx *eventfd;
+
+	lockdep_assert_held(&tg->counter_lock);
+	mutex_lock(&tg->lock);
+	eventfd = counter->eventfd;
+	memset(counter, 0, sizeof(*counter));
+	mutex_unlock(&tg->lock);
+	return eventfd;
+}
+
+static void tg_counter_release(struct tg_device *tg, u32 n)
+{
+	struct eventfd_ctx *eventfd = tg_counter_clear(tg, n);
+
+	if (eventfd)
+		eventfd_ctx_put(eventfd);
+}
+
+static int tg_counter_end(struct tg_device *tg, u32 n)
+{
+	const struct tg_remote *remote = tg->counters[n].remote;
+	int err;
+
+	lockdep_assert_held(&tg->counter_lock);
+	err = tg_counter_set(tg, n, remote->node, remote->page, 0, 0);
+	if (err)
+		return err;
+	/* What it had to say is not said by the number's next owner. */
+	tg_events_consume(tg);
+	tg_counter_release(tg, n);
+	return 0;
+}
+
+/* Takes a free number, or -ENOSPC. Events find the entry from now on. */
+static int tg_counter_take(struct tg_device *tg, const struct tg_page_counter *entry)
+{
+	int n;
+
+	lockdep_assert_held(&tg->counter_lock);
+	for (n = 0; n < tg->counter_limit; n++) {
+		if (tg->counters[n].remote)
+			continue;
+		mutex_lock(&tg->lock);
+		tg->counters[n] = *entry;
+		mutex_unlock(&tg->lock);
+		return n;
+	}
+	return -ENOSPC;
+}
+
+static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
+				 struct tg_counter *arg, struct eventfd_ctx *eventfd)
+{
+	const struct tg_page_counter entry = {
+		.remote = remote,
+		.eventfd = eventfd,
+		.armed = (arg->reads ? TG_COUNTER_READS : 0) |
+			 (arg->writes ? TG_COUNTER_WRITES : 0),
+	};
+	bool open, dead;
+	u32 status;
+	int n, err;
+
+	/*
+	 * Whoever closes it from now on finds the counter, after waiting for
+	 * counter_lock.
+	 */
+	down_read(&tg->map_lock);
+	open = remote->obj.open;
+	dead = remote->obj.dead;
+	status = remote->status;
+	up_read(&tg->map_lock);
+	if (!open)
+		return -EBADF;
+	if (dead)
+		return tg_status_to_errno(status);
+
+	n = tg_counter_take(tg, &entry);
+	if (n < 0)
+		return n;
+	err = tg_counter_set(tg, n, remote->node, remote->page + arg->page,
+			     arg->reads, arg->writes);
+	if (err) {
+		/* The caller keeps the eventfd. */
+		tg_counter_clear(tg, n);
+		return err;
+	}
+	arg->counter = n;
+	return 0;
+}
+
+/**
+ * tg_counter_arm() - TG_IOCTL_COUNTER_ARM: counts accesses to a page
+ * @file: Who wants to know. The caller holds op_lock for reading, and the board
+ *	is not gone.
+ * @arg: The import, a unit of it, how many accesses, and an eventfd or -1. The
+ *	counter's number is filled here.
+ *
+ * The eventfd is signalled once when the reads, and once when the writes, get from
+ * 1 to 0; and when the board is lost.
+ *
+ * Return: 0; -EBADF for an import this file has not, or an eventfd that is not
+ * open; -EINVAL for a unit beyond the import's end, for nothing to count, or for a
+ * descriptor that is not an eventfd; -ENOSPC if all counters are in use; why the
+ * import is dead, if it is; -EINTR if killed; -ENODEV if the board is gone.
+ */
+int tg_counter_arm(struct tg_file *file, struct tg_counter *arg)
+{
+	struct eventfd_ctx *eventfd = NULL;
+	struct tg_device *tg = file->tg;
+	struct tg_object *obj;
+	int err;
+
+	lockdep_assert_held(&tg->op_lock);
+	if (arg->reserved || (!arg->reads && !arg->writes))
+		return -EINVAL;
+	obj = tg_object_find(file, TG_MMAP_IMPORT, arg->handle);
+	if (!obj)
+		return -EBADF;
+	err = -EINVAL;
+	if (arg->page >= DIV_ROUND_UP(obj->size, TG_UNIT))
+		goto out;
+	if (arg->eventfd != -1) {
+		eventfd = eventfd_ctx_fdget(arg->eventfd);
+		if (IS_ERR(eventfd)) {
+			err = PTR_ERR(eventfd);
+			eventfd = NULL;
+			goto out;
+		}
+	}
+	err = -EINTR;
+	if (mutex_lock_killable(&tg->counter_lock))
+		goto out;
+	err = tg_counter_arm_locked(tg, tg_remote_of(obj), arg, eventfd);
+	mutex_unlock(&tg->counter_lock);
+	if (!err)
+		arg->fired = 0;
+out:
+	if (err && eventfd)
+		eventfd_ctx_put(eventfd);
+	tg_object_put(obj);
+	return err;
+}
+
+/**
+ * tg_counter_read() - TG_IOCTL_COUNTER_READ: what is left to count
+ * @file: Who armed it. The caller holds op_lock for reading, and the board is not
+ *	gone.
+ * @arg: The counter's number; reads, writes and fired are filled here.
+ *
+ * Return: 0; -EBADF for a counter this file has not; -EINTR if killed; -ENODEV if
+ * the board is gone.
+ */
+int tg_counter_read(struct tg_file *file, struct tg_counter *arg)
+{
+	union tg_request request = {
+		.counter = {
+			.opcode = TG_ADMIN_COUNTER_GET,
+			.index = arg->counter,
+		},
+	};
+	struct tg_device *tg = file->tg;
+	struct tg_page_counter *counter;
+	struct tg_admin_completion result;
+	int err;
+
+	lockdep_assert_held(&tg->op_lock);
+	if (arg->reserved)
+		return -EINVAL;
+	if (mutex_lock_killable(&tg->counter_lock))
+		return -EINTR;
+	counter = tg_counter_of(file, arg->counter);
+	err = -EBADF;
+	if (!counter)
+		goto out;
+	err = tg_admin_request(tg, TG_ADMIN_QUICK, &request, &result);
+	if (!err)
+		err = tg_status_to_errno(result.status);
+	if (err)
+		goto out;
+	arg->reads = result.generation;
+	arg->writes = result.length;
+	mutex_lock(&tg->lock);
+	arg->fired = counter->fired;
+	/* Its event may be still to come. */
+	if (!arg->reads)
+		arg->fired |= counter->armed & TG_COUNTER_READS;
+	if (!arg->writes)
+		arg->fired |= counter->armed & TG_COUNTER_WRITES;
+	mutex_unlock(&tg->lock);
+out:
+	mutex_unlock(&tg->counter_lock);
+	return err;
+}
+
+/**
+ * tg_counter_disarm() - TG_IOCTL_COUNTER_DISARM: counts no more
+ * @file: Who armed it. The caller holds op_lock for reading, and the board is not
+ *	gone.
+ * @arg: The counter's number, which is free for others then.
+ *
+ * Return: 0; -EBADF for a counter this file has not; -EINTR if killed; -ENODEV if
+ * the board is gone.
+ */
+int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg)
+{
+	struct tg_device *tg = file->tg;
+	int err;
+
+	lockdep_assert_held(&tg->op_lock);
+	if (arg->reserved)
+		return -EINVAL;
+	if (mutex_lock_killable(&tg->counter_lock))
+		return -EINTR;
+	err = tg_counter_of(file, arg->counter) ? tg_counter_end(tg, arg->counter) : -EBADF;
+	mutex_unlock(&tg->counter_lock);
+	return err;
+}
+
+/**
+ * tg_counters_end() - an import goes, and its counters with it
+ * @remote: Import that nobody can name any more. The caller holds op_lock for
+ *	reading.
+ */
+void tg_counters_end(struct tg_remote *remote)
+{
+	struct tg_device *tg = remote->obj.tg;
+	u32 n;
+
+	mutex_lock(&tg->counter_lock);
+	for (n = 0; n < tg->counter_limit; n++) {
+		if (tg->counters[n].remote != remote)
+			continue;
+		/* A board that does not let go of it is lost, or gone. */
+		if (tg_gone(tg) || tg_counter_end(tg, n))
+			tg_counter_release(tg, n);
+	}
+	mutex_unlock(&tg->counter_lock);
+}
+
+/**
+ * tg_counter_event() - a counter got from 1 to 0
+ * @tg: Board.
+ * @n: Its number, as the board names it.
+ * @value: Which of the two, or both: TG_COUNTER_* bits.
+ */
+void tg_counter_event(struct tg_device *tg, u32 n, u64 value)
+{
+	struct tg_page_counter *counter;
+	u32 fresh;
+
+	if (n >= tg->counter_limit)
+		return;
+	counter = &tg->counters[n];
+	mutex_lock(&tg->lock);
+	fresh = value & counter->armed & ~counter->fired & TG_COUNTER_BITS;
+	counter->fired |= fresh;
+	if (counter->eventfd && fresh & TG_COUNTER_READS)
+		tg_eventfd_signal(counter->eventfd);
+	if (counter->eventfd && fresh & TG_COUNTER_WRITES)
+		tg_eventfd_signal(counter->eventfd);
+	mutex_unlock(&tg->lock);
+}
+
+/**
+ * tg_counters_lost() - tells those who wait for a counter of a lost board
+ * @tg: Board, gone.
+ */
+void tg_counters_lost(struct tg_device *tg)
+{
+	u32 n;
+
+	mutex_lock(&tg->lock);
+	for (n = 0; n < tg->counter_limit; n++)
+		if (tg->counters[n].eventfd)
+			tg_eventfd_signal(tg->counters[n].eventfd);
+	mutex_unlock(&tg->lock);
+}
