@@ -56,6 +56,10 @@ pub enum Bug {
     ForgetCause,
     /// Reset: grants survive it.
     KeepGrantsOnReset,
+    /// Atomics: the word is loaded and stored in two steps.
+    SplitAtomic,
+    /// I15: a page access counter at zero goes off at each further access.
+    CounterRepeats,
     /// I14: an argument for another process's context is taken if its key is right.
     ForeignContext,
 }

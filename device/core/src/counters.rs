@@ -5,6 +5,7 @@
 //! A store, a load, an atomic (a write) and each block of a copy count as one access.
 
 use crate::Action;
+use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
 use std::collections::BTreeSet;
@@ -52,10 +53,10 @@ impl Hib {
             } else {
                 (&mut counter.reads, event::COUNTER_READS)
             };
-            if *left == 0 {
+            if *left == 0 && !self.config.has(Bug::CounterRepeats) {
                 continue;
             }
-            *left -= 1;
+            *left = left.saturating_sub(1);
             if *left == 0 {
                 counter.news |= bit;
                 self.cause(Cause::Counter(index), out);

@@ -44,6 +44,8 @@ struct Inbound {
     page: Option<u32>,
     /// It took a credit of the link that is up now.
     charged: bool,
+    /// Value of an atomic that is performed in two steps ([`Bug::SplitAtomic`]).
+    loaded: Option<u64>,
 }
 
 /// A revocation that waits for steps in flight.
@@ -237,7 +239,7 @@ impl Hib {
             return;
         };
         let source = packet.src;
-        queue.push_back(Inbound { packet, page: None, charged: source != self.config.node });
+        queue.push_back(Inbound { packet, page: None, charged: source != self.config.node, loaded: None });
         if queue.len() == 1 || self.config.has(Bug::ServeOutOfOrder) {
             self.serve(source, out);
         }
@@ -262,7 +264,10 @@ impl Hib {
                 if late { Err(Status::Reset) } else { self.translate(source, at, length, right) }
             };
             let dma = |right: Rights| Rights(Rights::DMA.0 | right.0);
+            let split = self.config.has(Bug::SplitAtomic);
             let op = match &packet.body {
+                Body::Atomic { at, size, .. } if split => place(at, u64::from(*size), Rights::ATOMIC)
+                    .map(|address| Some((at.page, Step::Load { address, size: *size }))),
                 Body::Write { at, size, data, .. } => place(at, u64::from(*size), Rights::WRITE)
                     .map(|address| Some((at.page, Step::Store { address, size: *size, data: *data }))),
                 Body::Read { at, size, .. } => place(at, u64::from(*size), Rights::READ)
@@ -319,8 +324,24 @@ impl Hib {
     /// A step of the request at the head of `source`'s queue is done.
     pub(crate) fn served(&mut self, source: NodeId, result: StepResult, out: &mut Vec<Action>) {
         let Some(request) = self.server.inbound[usize::from(source)].front() else { return };
-        let packet = request.packet.clone();
+        let (packet, loaded) = (request.packet.clone(), request.loaded);
+        if let (Body::Atomic { at, size, op, operand, compare, .. }, StepResult::Loaded(old)) = (&packet.body, &result)
+        {
+            if self.config.has(Bug::SplitAtomic) && loaded.is_none() {
+                let data = op.apply(*size, *old, *operand, *compare);
+                let address = self.translate(source, at, u64::from(*size), Rights::ATOMIC);
+                if let Some(request) = self.server.inbound[usize::from(source)].front_mut() {
+                    request.loaded = Some(*old);
+                }
+                if let Ok(address) = address {
+                    return self.step(Step::Store { address, size: *size, data }, Purpose::Serve(source), out);
+                }
+            }
+        }
         let body = match (&packet.body, result) {
+            (Body::Atomic { .. }, StepResult::Stored) => {
+                Body::AtomicReply { status: Status::Ok, data: loaded.unwrap_or(u64::MAX) }
+            }
             (_, StepResult::Failed(status)) => {
                 self.refuse(source, packet, status, out);
                 self.finish_clearing(out);

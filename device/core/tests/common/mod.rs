@@ -53,6 +53,8 @@ pub(crate) struct Node {
     pub(crate) performed: Vec<(u64, u64)>,
     /// Atomics performed, in order: (address, value before, value after).
     pub(crate) atomics: Vec<(u64, u64, u64)>,
+    /// Words of exported memory as they change: (moment, address, value).
+    pub(crate) history: Vec<(u64, u64, u64)>,
     /// Blocks stored, in order: (address, bytes).
     pub(crate) blocks: Vec<(u64, usize)>,
     next_token: u64,
@@ -86,6 +88,8 @@ pub(crate) struct Cluster {
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
     cookies: u64,
+    /// Things that have happened.
+    pub(crate) moment: u64,
 }
 
 impl Node {
@@ -100,6 +104,7 @@ impl Node {
             resets: 0,
             performed: Vec::new(),
             atomics: Vec::new(),
+            history: Vec::new(),
             blocks: Vec::new(),
             next_token: 0,
             seq: 0,
@@ -122,6 +127,7 @@ impl Cluster {
             rng: Rng::new(seed),
             packets: 0,
             cookies: 1 << 40,
+            moment: 0,
         }
     }
 
@@ -205,7 +211,8 @@ impl Cluster {
         let performed = std::mem::take(&mut node.performed);
         let atomics = std::mem::take(&mut node.atomics);
         let blocks = std::mem::take(&mut node.blocks);
-        *node = Node { performed, atomics, blocks, ..Node::new(node.hib.config().clone()) };
+        let history = std::mem::take(&mut node.history);
+        *node = Node { performed, atomics, blocks, history, ..Node::new(node.hib.config().clone()) };
     }
 
     fn up(&mut self, id: u16, frame: Frame) {
@@ -407,6 +414,7 @@ impl Cluster {
     }
 
     fn perform(&mut self, id: u16, step: StepId) {
+        let moment = self.moment;
         let node = &mut self.nodes[usize::from(id)];
         let op = node.steps.remove(&step).unwrap();
         let span = |address: u64, size: usize| {
@@ -427,6 +435,7 @@ impl Cluster {
                     node.ram[range].copy_from_slice(&data.to_le_bytes()[..usize::from(size)]);
                     if address >= EXPORTS {
                         node.performed.push((address, data));
+                        node.history.push((moment, address, data));
                     }
                     StepResult::Stored
                 }
@@ -440,6 +449,9 @@ impl Cluster {
                     let new = op.apply(size, old, operand, compare);
                     node.ram[range].copy_from_slice(&new.to_le_bytes()[..usize::from(size)]);
                     node.atomics.push((address, old, new));
+                    if new != old {
+                        node.history.push((moment, address, new));
+                    }
                     StepResult::Loaded(old)
                 }
                 None => StepResult::Failed(Status::MemoryFault),
@@ -481,6 +493,7 @@ impl Cluster {
         if choices.is_empty() {
             return false;
         }
+        self.moment += 1;
         match choices[self.rng.below(choices.len())] {
             Choice::Perform(id, step) => self.perform(id, step),
             Choice::Up(id) => {
