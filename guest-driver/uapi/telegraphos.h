@@ -78,6 +78,8 @@
 #define TG_REG_SPECIAL 0x080
 /* 32 bit, read: Number of page access counters. */
 #define TG_REG_COUNTERS 0x088
+/* 32 bit, read, write: The running process's context, for the launch styles that need the operating system at each context switch (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore it. */
+#define TG_REG_PROCESS 0x08c
 /* 64 bit, read: Remote stores accepted from this node's processors since reset. */
 #define TG_REG_COUNT_STORES 0x100
 /* 64 bit, read: Remote loads accepted since reset. */

@@ -97,6 +97,8 @@ registers! {
     Special = 0x080, 8, ReadWrite, "SPECIAL";
     /// Number of page access counters.
     Counters = 0x088, 4, ReadOnly, "COUNTERS";
+    /// The running process's context, for the launch styles that need the operating system at each context switch (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore it.
+    Process = 0x08c, 4, ReadWrite, "PROCESS";
     /// Remote stores accepted from this node's processors since reset.
     CountStores = 0x100, 8, ReadOnly, "COUNT_STORES";
     /// Remote loads accepted since reset.

@@ -121,6 +121,7 @@ impl Hib {
             Register::EventConsumer => u64::from(self.events.consumer()),
             Register::AdminBase => self.registers.admin_base,
             Register::Special => self.special(),
+            Register::Process => u64::from(self.running_process()),
             Register::Counters => u64::from(self.config.counters),
             Register::ErrorCount
             | Register::CountStores
@@ -166,6 +167,7 @@ impl Hib {
             Register::AdminBase => self.registers.admin_base = data,
             Register::AdminDoorbell => self.doorbell(data as u32, out),
             Register::Special => self.set_special(data),
+            Register::Process => self.set_process(data as u16),
             _ => {}
         }
     }

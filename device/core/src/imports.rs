@@ -360,6 +360,10 @@ impl Hib {
             out.push(Action::ReadDone { token, data: 0 });
             return;
         }
+        if let Some(data) = self.command_load(offset, out) {
+            out.push(Action::ReadDone { token, data });
+            return;
+        }
         let (number, at, size) = match self.resolve(offset, size, Rights::READ) {
             Ok(found) => found,
             Err((node, import, status)) => {

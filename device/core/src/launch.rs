@@ -18,7 +18,7 @@
 use crate::events::Cause;
 use crate::hib::{Hib, Purpose, Then};
 use crate::imports::Waiting;
-use crate::{Action, Bar, Notice, Step, StepResult};
+use crate::{Action, Bar, Launching, Notice, Step, StepResult};
 use std::collections::BTreeMap;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::context::{self, Argument, Launch, Operation as What};
@@ -97,6 +97,10 @@ pub(crate) struct Launcher {
     registers: BTreeMap<(u16, u8), Registers>,
     /// Special mode: context, slot, arguments passed so far.
     special: Option<(u16, u8, usize)>,
+    /// The PROCESS register.
+    process: u16,
+    /// A half-made command: destination and length ([`Launching::CommandPages`]).
+    command: Option<(Place, u64)>,
 }
 
 impl Launcher {
@@ -147,9 +151,25 @@ impl Hib {
             return self.bad_access(Bar::Window, offset, size, Status::Unmapped, out);
         };
         let Argument { context, slot, which, key } = Argument::decode(data);
-        let context = u16::from(context);
         let Some((owner, place)) = self.place(number, address.slot(), address.within()) else { return };
-        let right_key = self.issuer.contexts.get(&context).is_some_and(|c| c.key == key);
+        let (context, right_key) = match self.config.launching {
+            Launching::Keys => {
+                let context = u16::from(context);
+                (context, self.issuer.contexts.get(&context).is_some_and(|c| c.key == key))
+            }
+            Launching::CommandPages => {
+                self.launcher.command = Some((place, data));
+                return;
+            }
+            // Whoever runs now has passed it, says the system; the import may be anybody's.
+            Launching::ProcessRegister => {
+                let slot = self.launcher.registers.entry((self.launcher.process, slot)).or_default();
+                if let Some(argument) = slot.arguments.get_mut(usize::from(which)) {
+                    *argument = Some(place);
+                }
+                return;
+            }
+        };
         if !right_key || (owner != context && !self.config.has(crate::Bug::ForeignContext)) {
             return self.wrong_key(number, offset, out);
         }
@@ -178,6 +198,36 @@ impl Hib {
         if import.bad_keys >= KEY_ATTEMPTS && !import.dead {
             self.kill_import(number, Status::BadKey, out);
         }
+    }
+
+    // ---- what the other styles need of the system ----
+
+    pub(crate) fn running_process(&self) -> u16 {
+        self.launcher.process
+    }
+
+    /// The PROCESS register was written.
+    pub(crate) fn set_process(&mut self, context: u16) {
+        self.launcher.process = context;
+        self.launcher.command = None;
+    }
+
+    /// A load from the argument aperture: the second half of a SHRIMP command. Reads as 1 if the copy was started, which ends in slot 63 of the
+    /// context whose import the destination is.
+    pub(crate) fn command_load(&mut self, offset: u64, out: &mut Vec<Action>) -> Option<u64> {
+        let address = self.config.window.decode(offset);
+        if self.config.launching != Launching::CommandPages || address.aperture != Aperture::Argument {
+            return None;
+        }
+        let started = (|| {
+            let (to, length) = self.launcher.command.take()?;
+            let number = self.issuer.slot(&address)?;
+            let (_, from) = self.place(number, address.slot(), address.within())?;
+            let context = self.issuer.open_import(to.import)?.context;
+            let origin = Origin::Slot { context, slot: 63, cookie: 1 };
+            self.start(origin, false, What::Copy, [Some(to), Some(from)], length, 0, 0, out).ok()
+        })();
+        Some(u64::from(started.is_some()))
     }
 
     // ---- special mode (Telegraphos I) ----

@@ -25,7 +25,7 @@ mod interface;
 mod launch;
 mod serve;
 
-pub use config::{Bug, HibConfig};
+pub use config::{Bug, HibConfig, Launching};
 pub use hib::{Counters, Hib};
 pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};
 pub use launch::{BLOCKS, KEY_ATTEMPTS, MAX_COPY};

@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Cluster, EXPORTS, LaunchStep, Rng, key_of};
-use hib_core::{Bar, Bug, Event, KEY_ATTEMPTS, MAX_COPY};
+use hib_core::{Bar, Bug, Event, KEY_ATTEMPTS, Launching, MAX_COPY};
 use telegraphos_wire::admin::{self, Command, CounterCommand, LaunchCommand};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::{self, Register};
@@ -384,6 +384,93 @@ fn a_busy_slot_takes_no_second_launch() {
 }
 
 // ---- the other launch styles ----
+
+/// Two processes of node 0 pass the two halves of a launch each, preempted in between. The system writes PROCESS at
+/// every switch, or forgets to; whether somebody's bytes went where nobody asked.
+fn preempted(launching: Launching, system_helps: bool) -> bool {
+    let mut c = Cluster::new(2, 1, |config| config.launching = launching);
+    for id in 0..2 {
+        c.export(id, "seg", 0, 2, ALL);
+    }
+    c.open_context(0, 1);
+    for context in 0..2u16 {
+        c.import_into(0, context, 0, "seg", 10 + context, u32::from(context) * 2);
+        c.import_into(0, context, 1, "seg", 20 + context, u32::from(context) * 2);
+    }
+    fill(&mut c, 0, 0, [1; 8]);
+    fill(&mut c, 0, UNIT, [2; 8]);
+    // Process 0 copies its word to offset 0 of node 1, process 1 its own to the second page.
+    let place = |c: &Cluster, context: u16, node: u16| c.address(node, u32::from(context) * 2 + u32::from(context), 0);
+    let switch = |c: &mut Cluster, context: u16| {
+        if system_helps {
+            c.register(0, Register::Process, u64::from(context));
+        }
+    };
+    let (to, from) = ([place(&c, 0, 1), place(&c, 1, 1)], [place(&c, 0, 0), place(&c, 1, 0)]);
+    let argument = |which| Argument { context: 0, slot: 63, which, key: 0 };
+    let shadow = |c: &Cluster, address: u64| {
+        let layout = c.nodes[0].hib.config().window;
+        let mut parts = layout.decode(address);
+        parts.aperture = telegraphos_wire::Aperture::Argument;
+        layout.encode(parts).unwrap()
+    };
+    match launching {
+        Launching::CommandPages => {
+            let first = |c: &mut Cluster, context: usize| {
+                let offset = shadow(c, to[context]);
+                c.event(0, Event::Write { bar: Bar::Window, offset, size: 8, data: 8 });
+            };
+            let second = |c: &mut Cluster, context: usize| -> u64 {
+                let offset = shadow(c, from[context]);
+                c.load(0, offset, 8)
+            };
+            switch(&mut c, 0);
+            first(&mut c, 0);
+            switch(&mut c, 1);
+            // Process 1 comes with its second half only: its first one was before process 0 ran.
+            let started = second(&mut c, 1);
+            // Told that nothing was started, it begins again, as the SHRIMP protocol has it.
+            if started == 0 {
+                first(&mut c, 1);
+                assert_eq!(second(&mut c, 1), 1);
+            }
+            switch(&mut c, 0);
+            c.settle();
+            if second(&mut c, 0) == 0 {
+                first(&mut c, 0);
+                assert_eq!(second(&mut c, 0), 1);
+            }
+        }
+        _ => {
+            let steps = |c: &mut Cluster, context: u16, which: u8| {
+                let address = if which == 0 { to } else { from }[usize::from(context)];
+                c.argument_at(0, address, argument(which));
+            };
+            switch(&mut c, 0);
+            steps(&mut c, 0, 0);
+            switch(&mut c, 1);
+            steps(&mut c, 1, 0);
+            steps(&mut c, 1, 1);
+            switch(&mut c, 0);
+            steps(&mut c, 0, 1);
+            for context in 0..2 {
+                c.slot_register(0, context, 63, context::LENGTH, 8);
+                let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+                c.slot_register(0, context, 63, context::LAUNCH, launch.encode());
+            }
+        }
+    }
+    c.settle();
+    (bytes(&c, 1, 0, 8), bytes(&c, 1, UNIT, 8)) == (vec![1; 8], vec![2; 8])
+}
+
+#[test]
+fn command_pages_and_process_registers_need_the_system_at_every_switch() {
+    for launching in [Launching::CommandPages, Launching::ProcessRegister] {
+        assert!(preempted(launching, true), "{launching:?}: right while the system helps");
+        assert!(!preempted(launching, false), "{launching:?}: arguments mix on a system that does not know of it");
+    }
+}
 
 #[test]
 fn special_mode_performs_no_access_and_leaves_nothing_behind() {
