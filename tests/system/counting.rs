@@ -89,6 +89,10 @@ fn plain_accesses(counted: &Counted, bytes: u64, device: &str) -> Result<()> {
     let of_loop = counted.alone("loop-100")?;
     ensure!(of_loop.device(device).stores == Range::exactly(100), "loop-100: {of_loop:?}");
     ensure!(of_loop.instructions.least >= 100, "loop-100: {} instructions", of_loop.instructions);
+    // One instruction of the program, and the kernel's; no passage without them.
+    let call = counted.of("system-call")?;
+    ensure!(call.alone.number == 0 && call.with_kernel.kernel.least > 0, "system-call: {call:?}");
+    ensure!(call.with_kernel.instructions.least == 1, "system-call: {call:?}");
     Ok(())
 }
 
@@ -133,13 +137,21 @@ const WINDOW: &str = "BAR 4";
 const CONTEXT: &str = "BAR 2";
 
 /// The plugin built on the crate `qemu-plugin`, in the last Debian's QEMU, which has no HIB.
+///
+/// The crate needs a newer Rust than everything else; without one, this part says so and checks nothing.
 pub(crate) fn the_crates_plugin_counts_the_same() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let out = directory.path().join("counts");
     let store = Store::open(None, Progress::Plain)?;
     let qemu = store.qemu_of("trixie")?;
     println!("  QEMU {}", qemu.version);
-    let options = with_plugin(&store, &qemu, &out)?;
+    let options = match with_plugin(&store, &qemu, &out) {
+        Err(e) if e.to_string().contains("requires rustc") => {
+            println!("  NOT RUN: {e:#}");
+            return Ok(());
+        }
+        options => options?,
+    };
     let builder = Cluster::builder().nodes(1).settings(settings("counting-crate"));
     let cluster = builder
         .each(|node| {

@@ -31,8 +31,9 @@ pub struct Access<'a> {
 /// Counts between markers.
 ///
 /// A region is measured on the virtual processor that executed [`Marker::Begin`], until the same one executes
-/// [`Marker::End`]; one such time is a *passage*. Regions may lie within each other. A passage that is begun again
-/// before its end, or whose end comes on another virtual processor (the process has moved), is *broken* and not counted.
+/// [`Marker::End`]; one such time is a *passage*. Regions may lie within each other. A begin or an end without its other
+/// half is *broken*: a process that moved to another virtual processor in between leaves one of each behind. To move, it
+/// has been in the kernel, and so nothing of this reaches the passages in which the kernel did not run.
 #[derive(Debug, Default)]
 pub struct Observer {
     open: BTreeMap<u32, Vec<Passage>>,

@@ -14,8 +14,10 @@
 //!
 //! `instructions` and `kernel` are those at user and kernel addresses; `loads` and `stores` are accesses, `loaded` and
 //! `stored` their bytes, of the whole region (device `-`, RAM included) or of one device. Numbers are per passage; if
-//! passages differ, the least and the most: `3..17`. Passages in which the kernel ran have lines of their own, as here
-//! one that an interrupt fell into; so those without are exact.
+//! passages differ, the least and the most: `3..17`. `broken` is begins and ends without their other half.
+//!
+//! Passages in which the kernel ran have lines of their own, as here one that an interrupt fell into; so those without
+//! are exact.
 
 use crate::Region;
 use alloc::borrow::ToOwned;
@@ -100,7 +102,7 @@ impl Passages {
 pub struct RegionCounts {
     /// Its number.
     pub region: Region,
-    /// Times it was passed and not counted.
+    /// Begins and ends without their other half.
     pub broken: u64,
     /// Passages in which the kernel did not run: nothing but the guest program's own instructions.
     pub alone: Passages,
