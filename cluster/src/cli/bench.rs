@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `telegraphos bench`: what stores, loads and an idle board cost.
+//! `telegraphos bench`: what stores, loads, operations and an idle board cost.
 //!
-//! `tg-bench` measures in the guests; this side adds what only the host sees: the processor time and memory of the HIBs.
+//! `tg-bench` measures in the guests; this side adds what only the host sees: the processor time and memory of the HIBs, and
+//! what a plain `memcpy` into memory shared between two processes would take here.
 
+use super::plot::{self, Line};
 use super::{Context, run, written};
 use crate::{Cluster, Error, OutputLine, ProgressMode, Result, User, sleep};
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// How long the idle boards are watched.
 const IDLE: Duration = Duration::from_secs(5);
@@ -21,8 +25,17 @@ struct Row {
     ratio: Option<[f64; 3]>,
 }
 
+/// Everything `tg-bench` has printed.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Figures {
+    rows: Vec<Row>,
+    /// Nanoseconds of a block copy: median, lower and upper tenth, by bytes and operation.
+    copies: BTreeMap<u64, BTreeMap<String, [f64; 3]>>,
+}
+
 /// Takes in one line of `tg-bench`; whether it was a result.
-fn read(line: &str, rows: &mut Vec<Row>) -> bool {
+fn read(line: &str, figures: &mut Figures) -> bool {
+    let rows = &mut figures.rows;
     let field = |name: &str| line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
     let three = |first: &str| -> Option<[f64; 3]> {
         Some([field(first)?.parse().ok()?, field("low")?.parse().ok()?, field("high")?.parse().ok()?])
@@ -41,8 +54,44 @@ fn read(line: &str, rows: &mut Vec<Row>) -> bool {
             }
             ratio.is_some()
         }
+        Some("COPY") => {
+            let (Some(size), Some(ns)) = (field("size").and_then(|s| s.parse().ok()), three("ns")) else {
+                return false;
+            };
+            figures.copies.entry(size).or_default().insert(op.to_owned(), ns);
+            true
+        }
         _ => false,
     }
+}
+
+/// Nanoseconds for one `memcpy` of so many bytes into memory that another process could have mapped: the median.
+fn memcpy(size: u64) -> std::io::Result<f64> {
+    use rustix::fs::MemfdFlags;
+    use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+    let length = usize::try_from(size).unwrap_or(usize::MAX);
+    let source = vec![0x5a_u8; length];
+    let file = rustix::fs::memfd_create("telegraphos-bench", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, size)?;
+    // SAFETY: a new mapping at an address of the kernel's choice; nobody shrinks the file, which is ours alone.
+    let target =
+        unsafe { mmap(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)? };
+    let count = (1 << 24 >> size.max(1).ilog2()).clamp(1, 1 << 12);
+    let mut samples: Vec<f64> = (0..9)
+        .map(|_| {
+            let begun = Instant::now();
+            for _ in 0..count {
+                // SAFETY: both are `length` bytes and do not overlap.
+                unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target.cast::<u8>(), length) };
+                std::hint::black_box(target);
+            }
+            begun.elapsed().as_nanos() as f64 / f64::from(count)
+        })
+        .collect();
+    // SAFETY: mapped above, not used any more.
+    unsafe { munmap(target, length)? };
+    samples.sort_by(f64::total_cmp);
+    Ok(samples[samples.len() / 2])
 }
 
 impl Row {
@@ -60,7 +109,7 @@ impl Row {
     }
 }
 
-pub(super) fn bench(context: Context, rounds: u32) -> Result<u8> {
+pub(super) fn bench(context: Context, rounds: u32, plot: Option<PathBuf>) -> Result<u8> {
     if context.settings.nodes.is_some_and(|nodes| nodes < 2) {
         return Err(Error::Usage("nodes is 1: a store needs another node to go to; expected at least 2".into()));
     }
@@ -74,24 +123,28 @@ pub(super) fn bench(context: Context, rounds: u32) -> Result<u8> {
     tell(&format!("Watching the idle boards for {} s ...", IDLE.as_secs()));
     let idle = idle(&cluster)?;
     tell(&format!("Measuring, {rounds} rounds of every operation in turn ..."));
-    let mut rows = Vec::new();
+    let mut figures = Figures::default();
     let argv = ["tg-bench", "--rounds", &rounds.to_string()].map(str::to_owned);
     let code = run::everywhere(cluster.guests(), User::Root, None, &argv, &mut |node, line| {
         match line {
-            OutputLine::Stdout(text) if read(&text, &mut rows) => {}
+            OutputLine::Stdout(text) if read(&text, &mut figures) => {}
             OutputLine::Stdout(text) | OutputLine::Stderr(text) => eprintln!("[{node}] {text}"),
         }
         Ok(())
     })?;
-    if code == 0 && rows.is_empty() {
+    if code == 0 && figures.rows.is_empty() {
         return Err(Error::Command { node: 0, command: "tg-bench".into(), why: "it printed no results".into() });
     }
     let mut out = String::new();
-    let title = format!("{:<16} {:>13}  {:<22}{:>9}  to pci-testdev", "operation", "median", "(tenths)", "ratio");
+    let title = format!(
+        "{:<16} {:>13}  {:<22}{:>9}  to pci-testdev (launches: to launch-plain)",
+        "operation", "median", "(tenths)", "ratio"
+    );
     out += &format!("{title}\n{}\n", "-".repeat(title.len()));
-    for row in &rows {
+    for row in &figures.rows {
         out += &format!("{}\n", row.line());
     }
+    out += &copies(&figures.copies, plot)?;
     out += &format!("\nidle for {} s:\n", IDLE.as_secs());
     for (guest, spent) in cluster.guests().iter().zip(idle) {
         let memory = guest.hib_memory().map_or(0, |m| m.own());
@@ -101,6 +154,45 @@ pub(super) fn bench(context: Context, rounds: u32) -> Result<u8> {
     out += &format!("\n{}", cluster.manifest());
     written(std::io::stdout().write_all(out.as_bytes()))?;
     Ok(code)
+}
+
+/// The table of block copies, and their picture.
+fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, plot: Option<PathBuf>) -> Result<String> {
+    if copies.is_empty() {
+        return Ok(String::new());
+    }
+    let failed =
+        |source| Error::Io { what: "cannot measure memcpy in", path: "shared memory".into(), source, remedy: "" };
+    let mut out = String::from("\n");
+    let ops = ["put", "get", "loads"];
+    out += &format!("{:>10} {:>13}", "bytes", "memcpy");
+    for op in ops {
+        out += &format!(" {:>13} {:>10}", op, "ratio");
+    }
+    out += "   median times; ratios to memcpy between two processes on this host\n";
+    let mut lines: Vec<Line> = ["memcpy"].iter().chain(&ops).map(|name| Line::new(name)).collect();
+    for (size, by_op) in copies {
+        let base = memcpy(*size).map_err(failed)?;
+        let throughput = |ns: f64| *size as f64 / ns * 1e3;
+        out += &format!("{size:>10} {:>10.2} us", base / 1e3);
+        lines[0].points.push((*size as f64, throughput(base)));
+        for (op, line) in ops.iter().zip(&mut lines[1..]) {
+            match by_op.get(*op) {
+                Some([ns, ..]) => {
+                    out += &format!(" {:>10.2} us {:>10.2}", ns / 1e3, ns / base);
+                    line.points.push((*size as f64, throughput(*ns)));
+                }
+                None => out += &format!(" {:>13} {:>10}", "-", "-"),
+            }
+        }
+        out += "\n";
+    }
+    if let Some(path) = plot {
+        let svg = plot::log_log("Block copies", "bytes", "MB/s", &lines);
+        std::fs::write(&path, svg).map_err(Error::io("cannot write the plot", &path))?;
+        out += &format!("plotted in {}\n", path.display());
+    }
+    Ok(out)
 }
 
 /// The processor time each HIB takes while nothing happens.
@@ -117,10 +209,15 @@ mod tests {
 
     #[test]
     fn figures_are_read_and_shown() {
-        let mut rows = Vec::new();
-        assert!(read("BENCH op=load ns=85000 low=80000 high=99000 rounds=40", &mut rows));
-        assert!(read("RATIO op=load x=21.50 low=20.00 high=30.25 to=testdev-load", &mut rows));
-        assert!(!read("tg-bench: something else", &mut rows) && !read("BENCH op=load ns=many low=1 high=2", &mut rows));
+        let mut figures = Figures::default();
+        assert!(read("BENCH op=load ns=85000 low=80000 high=99000 rounds=40", &mut figures));
+        assert!(read("RATIO op=load x=21.50 low=20.00 high=30.25 to=testdev-load", &mut figures));
+        assert!(read("COPY op=put size=64 ns=9000 low=8000 high=10000 rounds=7", &mut figures));
+        for bad in ["tg-bench: something else", "BENCH op=load ns=many low=1 high=2", "COPY op=put ns=1 low=1 high=1"] {
+            assert!(!read(bad, &mut figures), "{bad}");
+        }
+        assert_eq!(figures.copies[&64]["put"], [9e3, 8e3, 1e4]);
+        let rows = figures.rows;
         assert_eq!(rows, [Row { op: "load".into(), ns: [85e3, 80e3, 99e3], ratio: Some([21.5, 20.0, 30.25]) }]);
         assert_eq!(rows[0].line(), "load                  85.00 us  (80.00 to 99.00)          21.50  (20.00 to 30.25)");
     }

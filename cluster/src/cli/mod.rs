@@ -4,6 +4,7 @@
 mod bench;
 mod console;
 mod demo;
+mod plot;
 mod run;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
@@ -71,13 +72,16 @@ enum Command {
     Run(RunArgs),
     /// Measures what stores, loads and an idle board cost, as ratios to a device inside QEMU
     #[command(
-        after_help = "Example:\n  telegraphos bench --rounds 100\n\nNode 0 measures, with accesses to node 1; every \
+        after_help = "Examples:\n  telegraphos bench --rounds 100\n  telegraphos bench --plot copies.svg\n\nNode 0 measures, with accesses to node 1; every \
                             operation in turn, in each round. Compare ratios: times are those of this machine now."
     )]
     Bench {
         /// Rounds; in each, everything is measured in turn
         #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(2..=100_000))]
         rounds: u32,
+        /// Draws the throughput of block copies into this SVG file
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
         #[command(flatten)]
         settings: Settings,
     },
@@ -149,7 +153,7 @@ fn execute(cli: Cli) -> Result<u8> {
             let limit = args.limit.map(Duration::from_secs);
             run::run(context(args.settings)?, args.user, limit, &args.argv)
         }
-        Command::Bench { rounds, settings } => bench::bench(context(settings)?, rounds),
+        Command::Bench { rounds, plot, settings } => bench::bench(context(settings)?, rounds, plot),
         Command::Images { refresh, settings } => {
             let context = context(settings)?;
             if refresh {

@@ -5,7 +5,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use telegraphos::{Node, Remote, Segment};
+use telegraphos::{LaunchStyle, Node, Remote, Rights, Segment};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::peers::{Peers, Who};
 use tg_tests::raw;
@@ -20,15 +20,18 @@ Usage: tg-bench [options]      (on every node at the same time; the lowest measu
   --rounds N           rounds; in each, everything is measured in turn [40]
   --stream N           stores in a stream [1000]
   --no-baseline        without pci-testdev, and so without ratios
+  --copies N           rounds of block copies, 64 bytes to 16 MiB; 0 leaves them out [7]
   --patience SECONDS   how long to wait for the others [180]
 
 The measuring node needs root (the device's resource file) and QEMU's `-device pci-testdev`.
 It prints, with medians and the tenths below and above:
   BENCH op=store ns=... low=... high=...     one operation
   RATIO op=store x=... low=... high=...      to the same access of pci-testdev, round by round
+  COPY op=put size=... ns=... low=... high=...   one block copy; op: put, get, or loads (a loop of trapped loads instead)
 op: store and load are single accesses with pauses; stream-issue and stream-arrived are per store of a stream, until the
 last store returned and until quiet; self-store and self-load are to this node's own memory by way of the board;
-quiet is one with nothing outstanding; store8 and load8 move one byte, as those of pci-testdev do.
+quiet is one with nothing outstanding; store8 and load8 move one byte, as those of pci-testdev do. launch-context,
+launch-special and launch-plain are one fetch-and-add from launch to result in each style, as ratios to launch-plain.
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
 
 Example: telegraphos bench
@@ -38,6 +41,7 @@ struct Options {
     who: Who,
     rounds: usize,
     stream: u64,
+    copies: usize,
     baseline: bool,
     patience: Duration,
 }
@@ -47,8 +51,14 @@ fn main() -> ExitCode {
 }
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let mut options =
-        Options { who: Who::Present, rounds: 40, stream: 1000, baseline: true, patience: Duration::from_secs(180) };
+    let mut options = Options {
+        who: Who::Present,
+        rounds: 40,
+        stream: 1000,
+        copies: 7,
+        baseline: true,
+        patience: Duration::from_secs(180),
+    };
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
@@ -56,6 +66,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 "nodes" => options.who = Who::Count(line.number("--nodes")?),
                 "rounds" => options.rounds = line.number("--rounds")?,
                 "stream" => options.stream = line.number("--stream")?,
+                "copies" => options.copies = line.number("--copies")?,
                 "no-baseline" => options.baseline = false,
                 "patience" => options.patience = line.seconds("--patience")?,
                 _ => return Err(cli::unknown(&option)),
@@ -64,7 +75,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         }
     }
     let node = Node::open()?;
-    let segment = node.export("bench-data", 65536).mode(0o606).create()?;
+    let segment = node.export("bench-data", DATA).owner(Rights::ALL).others(Rights::ALL).create()?;
     let peers = Peers::meet(&node, "bench-control", options.who, options.patience)?;
     peers.barrier(1)?;
     let measures = peers.all.first() == Some(&peers.me());
@@ -123,7 +134,7 @@ impl Testdev {
 }
 
 /// The operations, in the order of a round.
-const OPS: [&str; 11] = [
+const OPS: [&str; 14] = [
     "testdev-store",
     "testdev-load",
     "store",
@@ -135,16 +146,25 @@ const OPS: [&str; 11] = [
     "self-store",
     "self-load",
     "quiet",
+    "launch-context",
+    "launch-special",
+    "launch-plain",
 ];
+
+/// Bytes of the segment: the longest copy.
+const DATA: u64 = 16 << 20;
+/// The longest copy that is also tried as a loop of loads.
+const LOADS: u64 = 4 << 10;
 
 fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
     let testdev = if options.baseline { Some(Testdev::open()?) } else { None };
     let node = &peers.node;
-    let remote = tg_tests::peers::import_patiently(node, peers.right(), "bench-data", options.patience)?;
-    let own = node.import(node.id(), segment.name()).open()?;
+    tg_tests::peers::import_patiently(node, peers.right(), "bench-data", options.patience)?.close()?;
+    let remote = node.import(peers.right(), "bench-data").rights(Rights::ALL).open()?;
+    let own = node.import(node.id(), segment.name()).rights(Rights::ALL).open()?;
     let mut samples: Vec<[f64; OPS.len()]> = Vec::new();
     for round in 0..=options.rounds {
-        let sample = one_round(options, testdev.as_ref(), &remote, &own)?;
+        let sample = one_round(options, node, testdev.as_ref(), &remote, &own)?;
         // The first one pays for page faults.
         if round > 0 {
             samples.push(sample);
@@ -157,10 +177,57 @@ fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
         }
     }
     for (index, op) in OPS.iter().enumerate().skip(2) {
-        let base = usize::from(op.contains("load"));
+        let base = if op.starts_with("launch") { OPS.len() - 1 } else { usize::from(op.contains("load")) };
         let values: Vec<f64> = samples.iter().map(|s| s[index] / s[base]).filter(|v| v.is_finite()).collect();
         if let Some(Summary { median, low, high }) = Summary::of(&values) {
             println!("RATIO op={op} x={median:.2} low={low:.2} high={high:.2} to={}", OPS[base]);
+        }
+    }
+    copies(options, &remote, segment)
+}
+
+/// Copies of every size both ways, and up to [`LOADS`] bytes as loads one by one; all in turn, round by round.
+fn copies(options: &Options, remote: &Remote, segment: &Segment) -> Outcome<()> {
+    let sizes: Vec<u64> = (6..=24).step_by(2).map(|bits| 1 << bits).collect();
+    let mut samples = vec![[const { Vec::new() }; 3]; sizes.len()];
+    for round in 0..=options.copies {
+        if options.copies == 0 {
+            break;
+        }
+        for (size, samples) in sizes.iter().zip(&mut samples) {
+            // The first round pays for page faults; short copies are repeated, since one alone is mostly a wake-up.
+            let count = (64 << 10 >> size.ilog2()).clamp(1, 16);
+            let begun = Instant::now();
+            for _ in 0..count {
+                remote.put_block(0, segment, 0, *size)?;
+            }
+            let put = nanoseconds(begun, count);
+            let begun = Instant::now();
+            for _ in 0..count {
+                remote.get_block(0, segment, 0, *size)?;
+            }
+            let get = nanoseconds(begun, count);
+            let begun = Instant::now();
+            if *size <= LOADS {
+                for at in (0..*size).step_by(8) {
+                    // SAFETY: the offset is aligned and within the segment.
+                    unsafe { raw::load::<u64>(remote.as_ptr(), at) };
+                }
+            }
+            let loads = if *size <= LOADS { nanoseconds(begun, 1) } else { f64::NAN };
+            if round > 0 {
+                for (samples, value) in samples.iter_mut().zip([put, get, loads]) {
+                    samples.push(value);
+                }
+            }
+        }
+    }
+    for (size, samples) in sizes.iter().zip(samples) {
+        for (op, values) in ["put", "get", "loads"].into_iter().zip(samples) {
+            let values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
+            if let Some(Summary { median, low, high }) = Summary::of(&values) {
+                println!("COPY op={op} size={size} ns={median:.0} low={low:.0} high={high:.0} rounds={}", values.len());
+            }
         }
     }
     Ok(())
@@ -170,7 +237,13 @@ fn nanoseconds(begun: Instant, count: u64) -> f64 {
     begun.elapsed().as_nanos() as f64 / count as f64
 }
 
-fn one_round(options: &Options, testdev: Option<&Testdev>, remote: &Remote, own: &Remote) -> Outcome<[f64; OPS.len()]> {
+fn one_round(
+    options: &Options,
+    node: &Node,
+    testdev: Option<&Testdev>,
+    remote: &Remote,
+    own: &Remote,
+) -> Outcome<[f64; OPS.len()]> {
     const SINGLE: u64 = 20;
     let batch = |count: u64, access: &mut dyn FnMut(u64)| {
         let begun = Instant::now();
@@ -229,5 +302,21 @@ fn one_round(options: &Options, testdev: Option<&Testdev>, remote: &Remote, own:
         remote.quiet()?;
     }
     let quiet = nanoseconds(begun, SINGLE);
-    Ok([test_store, test_load, store, store8, issue, arrived, load, load8, self_store, self_load, quiet])
+    let launch = |style| -> Outcome<f64> {
+        node.set_launch_style(style);
+        let begun = Instant::now();
+        for _ in 0..SINGLE {
+            remote.fetch_add::<u64>(128, 1)?;
+        }
+        let each = nanoseconds(begun, SINGLE);
+        node.set_launch_style(LaunchStyle::default());
+        Ok(each)
+    };
+    let [context, special, plain] =
+        [launch(LaunchStyle::Context)?, launch(LaunchStyle::Special)?, launch(LaunchStyle::Plain)?];
+    let accesses = [test_store, test_load, store, store8, issue, arrived, load, load8, self_store, self_load, quiet];
+    let mut all = [0.0; OPS.len()];
+    all[..accesses.len()].copy_from_slice(&accesses);
+    all[accesses.len()..].copy_from_slice(&[context, special, plain]);
+    Ok(all)
 }
