@@ -21,7 +21,6 @@ use crate::remote::Remote;
 use crate::segment::Segment;
 use crate::slots::{Backoff, Question, Use};
 use crate::sys;
-use rustix::io::Errno;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -206,9 +205,9 @@ impl Request<'_> {
         match sys::launch(inner.fd(), &mut launch) {
             Ok(()) => Ok(Progress::Done(Status::Ok, launch.value)),
             Err(errno) => {
-                let status = match errno {
-                    Errno::REMOTEIO => Some(Status::from_u16(launch.status as u16)),
-                    errno => status_of(errno),
+                let status = match launch.status {
+                    0 => status_of(errno),
+                    status => Some(Status::from_u16(status as u16)),
                 };
                 match status {
                     Some(status) => Ok(Progress::Done(status, u64::MAX)),
@@ -250,8 +249,8 @@ fn describe(operation: context::Operation, label: &str) -> String {
 /// An atomic or a copy that was launched.
 ///
 /// It goes on by itself: dropping the handle neither stops nor loses it. Who does not need its result may drop the handle and
-/// rely on [`quiet`](crate::Node::quiet), which covers it. Handles occupy one of the context's 64 slots from the launch until
-/// the end has been seen; a launch that finds none waits for one.
+/// rely on [`quiet`](crate::Node::quiet), which covers it. A context has 64 slots for what is under way; a launch that finds
+/// none free waits until one of those operations has ended, whether anybody has looked or not.
 ///
 /// # Memory ordering
 /// The operation is performed after the earlier stores of this thread to the same node, and after earlier ordinary stores to
@@ -537,7 +536,7 @@ mod tests {
         operation.arm().unwrap_err(); // There is no board to ask for events.
         inner.slots.give_answer(0, Status::Ok, 0);
         operation.wait(None).unwrap();
-        // Both slots are free again.
+        // Its slot is free again.
         drop(copy_nbi(&far, 0, &near, 0, 1).unwrap());
         assert_eq!(passed(&far, 0), argument(0, 0));
     }

@@ -5,15 +5,21 @@
 //! one. A caller may give up waiting sooner; then its slot is an *orphan*: a launch into a slot whose operation is unfinished
 //! would be refused, so it stays taken until the answer has come, which somebody who looks for a slot later notices. Only
 //! the orphan of a quiet may be taken over, by another quiet, for which the board forgets the older question.
+//! A caller may also be in no hurry to fetch its answer. When slots are short, the answer is *parked* for it and the slot
+//! goes to whoever needs it, so that no number of handles held stops a launch.
 //!
-//! Cookies are used once: a late answer to an older question bears the older cookie.
+//! Cookies are used once: a late answer to an older question bears the older cookie. The cookie of a slot is 0 unless there
+//! is a question in it, and whoever changes it from that question's owns the slot: its caller when it fetches the answer,
+//! or the one who parks it.
 
 use crate::access::Instructions;
 use crate::error::Result;
 use crate::node::Inner;
 use crate::sys::Mapping;
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use telegraphos_wire::{Status, context};
 
@@ -35,6 +41,8 @@ pub(crate) enum Use {
     Operation,
 }
 
+type Answer = (Status, u64);
+
 /// The slots of a context.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -42,13 +50,15 @@ pub(crate) struct Slots {
     status_page: Mapping,
     /// One bit per slot that has an owner or an unfinished question.
     used: AtomicU64,
-    /// Those of them that nobody owns any more.
+    /// Those of them that nobody owns any more. Changed under `parked`.
     orphans: AtomicU64,
     /// Those of them that hold an operation.
     operations: AtomicU64,
-    /// The last question of each slot.
+    /// The question in each slot, or 0.
     cookies: [AtomicU64; context::SLOTS],
     cookie: AtomicU64,
+    /// Answers whose slot was needed.
+    parked: Mutex<BTreeMap<u64, Answer>>,
 }
 
 impl Slots {
@@ -61,91 +71,121 @@ impl Slots {
             operations: AtomicU64::new(0),
             cookies: std::array::from_fn(|_| AtomicU64::new(0)),
             cookie: AtomicU64::new(0),
+            parked: Mutex::default(),
         }
     }
 
     fn next_cookie(&self) -> u64 {
-        // Never 0, which is what an unused slot of the status page holds; 2^48 questions take longer than machines live.
+        // Never 0, which is what an unused slot of the status page holds, and never with the highest bit, which marks the
+        // driver's; 2^47 questions take longer than machines live.
         loop {
-            let cookie = (self.cookie.fetch_add(1, Ordering::Relaxed) + 1) & COOKIE_MASK;
+            let cookie = (self.cookie.fetch_add(1, Ordering::Relaxed) + 1) & (COOKIE_MASK >> 1);
             if cookie != 0 {
                 return cookie;
             }
         }
     }
 
-    /// Takes a slot for a new question; `None` if all are in use.
-    fn take(&self, purpose: Use) -> Option<u32> {
+    fn parked(&self) -> MutexGuard<'_, BTreeMap<u64, Answer>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a slot for a new question: its number and cookie; `None` if all are in use.
+    fn take(&self, purpose: Use) -> Option<(u32, u64)> {
         if self.orphans.load(Ordering::Relaxed) != 0 {
             self.reap();
         }
+        let cookie = self.next_cookie();
         let mut seen = self.used.load(Ordering::Relaxed);
-        let slot = loop {
-            let free = seen.trailing_ones();
-            if free >= context::SLOTS as u32 {
-                break match purpose {
-                    Use::Quiet => self.inherit()?,
-                    Use::Operation => return None,
-                };
+        loop {
+            let slot = seen.trailing_ones();
+            if slot >= context::SLOTS as u32 {
+                return Some((self.make_room(purpose, cookie)?, cookie));
             }
-            match self.used.compare_exchange_weak(seen, seen | 1 << free, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => break free,
+            match self.used.compare_exchange_weak(seen, seen | 1 << slot, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.label(slot, purpose);
+                    self.cookies[slot as usize].store(cookie, Ordering::Release);
+                    return Some((slot, cookie));
+                }
                 Err(now) => seen = now,
             }
-        };
+        }
+    }
+
+    fn label(&self, slot: u32, purpose: Use) {
         let bit = 1 << slot;
         match purpose {
             Use::Quiet => self.operations.fetch_and(!bit, Ordering::Relaxed),
             Use::Operation => self.operations.fetch_or(bit, Ordering::Relaxed),
         };
-        self.cookies[slot as usize].store(self.next_cookie(), Ordering::Relaxed);
-        Some(slot)
-    }
-
-    /// Makes one orphan the caller's own; false if it is no orphan any more.
-    fn adopt(&self, slot: u32) -> bool {
-        self.orphans.fetch_and(!(1 << slot), Ordering::Acquire) & 1 << slot != 0
     }
 
     /// Frees the orphans whose answer has come.
     fn reap(&self) {
+        let _alone = self.parked();
         for slot in bits(self.orphans.load(Ordering::Relaxed)) {
-            // Whoever has adopted it looks at its cookie alone.
-            if !self.adopt(slot) {
-                continue;
-            }
-            match self.answer(slot) {
-                Some(_) => self.release(slot),
-                None => self.abandon(slot),
+            if self.answer(slot, self.cookie(slot)).is_some() {
+                self.orphans.fetch_and(!(1 << slot), Ordering::Relaxed);
+                self.release(slot);
             }
         }
     }
 
-    /// The orphan of a quiet, for another quiet.
-    fn inherit(&self) -> Option<u32> {
-        let quiets = self.orphans.load(Ordering::Relaxed) & !self.operations.load(Ordering::Relaxed);
-        bits(quiets).find(|slot| {
-            if !self.adopt(*slot) {
-                return false;
+    /// A slot when none is free: one whose answer is there but was not fetched, or for a quiet the orphan of another.
+    fn make_room(&self, purpose: Use, cookie: u64) -> Option<u32> {
+        let mut parked = self.parked();
+        let orphans = self.orphans.load(Ordering::Relaxed);
+        let operations = self.operations.load(Ordering::Relaxed);
+        for slot in bits(operations & !orphans) {
+            let older = self.cookie(slot);
+            let Some(answer) = self.answer(slot, older) else { continue };
+            if self.replace(slot, older, cookie) {
+                parked.insert(older, answer);
+                self.label(slot, purpose);
+                return Some(slot);
             }
-            let operation = self.operations.load(Ordering::Relaxed) & 1 << slot != 0;
-            if operation {
-                self.abandon(*slot);
-            }
-            !operation
-        })
+        }
+        let slot = bits(orphans & !operations).next().filter(|_| purpose == Use::Quiet)?;
+        self.orphans.fetch_and(!(1 << slot), Ordering::Relaxed);
+        self.cookies[slot as usize].store(cookie, Ordering::Release);
+        Some(slot)
     }
 
+    /// Puts another question, or none, in place of one; false if somebody else has done so.
+    fn replace(&self, slot: u32, older: u64, cookie: u64) -> bool {
+        self.cookies[slot as usize].compare_exchange(older, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Frees a slot that the caller owns.
     fn release(&self, slot: u32) {
+        self.cookies[slot as usize].store(0, Ordering::Relaxed);
         self.used.fetch_and(!(1 << slot), Ordering::Release);
     }
 
-    fn abandon(&self, slot: u32) {
-        self.orphans.fetch_or(1 << slot, Ordering::Release);
+    /// The caller of a question is interested in its answer no more.
+    fn abandon(&self, slot: u32, cookie: u64) {
+        let mut parked = self.parked();
+        if parked.remove(&cookie).is_none() {
+            self.orphans.fetch_or(1 << slot, Ordering::Relaxed);
+        }
+    }
+
+    /// The answer to a question, if it is there: then the slot is free, and the caller has the only copy.
+    fn fetch(&self, slot: u32, cookie: u64) -> Option<Answer> {
+        match self.answer(slot, cookie) {
+            // Still this question's after the value was read: so the value was, too.
+            Some(answer) if self.replace(slot, cookie, 0) => {
+                self.used.fetch_and(!(1 << slot), Ordering::Release);
+                Some(answer)
+            }
+            None if self.cookie(slot) == cookie => None,
+            _ => self.parked().remove(&cookie),
+        }
     }
 
     fn cookie(&self, slot: u32) -> u64 {
-        self.cookies[slot as usize].load(Ordering::Relaxed)
+        self.cookies[slot as usize].load(Ordering::Acquire)
     }
 
     /// One 8-byte store to the context page.
@@ -160,11 +200,11 @@ impl Slots {
         unsafe { u64::load_acquire(self.status_page.at().add(offset as usize).cast()) }
     }
 
-    /// The answer to the slot's question, with the word an atomic found; acquires what the board did before.
-    fn answer(&self, slot: u32) -> Option<(Status, u64)> {
+    /// What the board has answered to a question, if that was the slot's last; acquires what the board did before.
+    fn answer(&self, slot: u32, cookie: u64) -> Option<Answer> {
         let at = 8 * u64::from(slot);
         let word = self.status_word(at);
-        if word & COOKIE_MASK != self.cookie(slot) {
+        if cookie == 0 || word & COOKIE_MASK != cookie {
             return None;
         }
         Some((Status::from_u16((word >> context::COOKIE_BITS) as u16), self.status_word(context::VALUE_OFFSET + at)))
@@ -180,17 +220,21 @@ impl Slots {
     /// What the board does at last.
     #[cfg(test)]
     pub(crate) fn give_answer(&self, slot: u32, status: Status, value: u64) {
-        let word = (status as u64) << context::COOKIE_BITS | self.cookie(slot);
-        for (offset, word) in [(context::VALUE_OFFSET, value), (0, word)] {
-            // SAFETY: the test's own page.
-            unsafe { u64::store_release(self.status_page.at().add(offset as usize + 8 * slot as usize).cast(), word) };
-        }
+        let at = 8 * u64::from(slot);
+        self.write(context::VALUE_OFFSET + at, value);
+        self.write(at, (status as u64) << context::COOKIE_BITS | self.cookie(slot));
+    }
+
+    #[cfg(test)]
+    fn write(&self, offset: u64, word: u64) {
+        // SAFETY: the test's own page.
+        unsafe { u64::store_release(self.status_page.at().add(offset as usize).cast(), word) };
     }
 
     /// Operations launched and not yet done.
     pub(crate) fn unfinished(&self) -> u32 {
         let operations = self.used.load(Ordering::Relaxed) & self.operations.load(Ordering::Relaxed);
-        bits(operations).filter(|slot| self.answer(*slot).is_none()).count() as u32
+        bits(operations).filter(|slot| self.answer(*slot, self.cookie(*slot)).is_none()).count() as u32
     }
 }
 
@@ -203,22 +247,23 @@ fn bits(mut word: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// A slot taken for one question, until it is dropped.
+/// A question to the board and, until it is answered, a slot.
 #[derive(Debug)]
 pub(crate) struct Question<I: Deref<Target = Inner>> {
     pub(crate) inner: I,
     pub(crate) slot: u32,
+    cookie: u64,
     asked: bool,
     armed: bool,
-    answer: Option<(Status, u64)>,
+    answer: Option<Answer>,
 }
 
 impl<I: Deref<Target = Inner>> Question<I> {
     /// A slot, once there is one; `None` when patience has ended first.
     pub(crate) fn new(inner: I, purpose: Use, backoff: &mut Backoff) -> Option<Question<I>> {
         loop {
-            if let Some(slot) = inner.slots.take(purpose) {
-                return Some(Question { inner, slot, asked: false, armed: false, answer: None });
+            if let Some((slot, cookie)) = inner.slots.take(purpose) {
+                return Some(Question { inner, slot, cookie, asked: false, armed: false, answer: None });
             }
             if !backoff.wait() {
                 return None;
@@ -228,7 +273,7 @@ impl<I: Deref<Target = Inner>> Question<I> {
 
     /// The number by which the answer will be known.
     pub(crate) fn cookie(&self) -> u64 {
-        self.inner.slots.cookie(self.slot)
+        self.cookie
     }
 
     /// Stores to the context page the word that asks; from now on the slot is the board's until it answers.
@@ -238,9 +283,9 @@ impl<I: Deref<Target = Inner>> Question<I> {
     }
 
     /// The answer, if it is there: one look at memory.
-    pub(crate) fn look(&mut self) -> Option<(Status, u64)> {
+    pub(crate) fn look(&mut self) -> Option<Answer> {
         if self.answer.is_none() {
-            self.answer = self.inner.slots.answer(self.slot);
+            self.answer = self.inner.slots.fetch(self.slot, self.cookie);
         }
         self.answer
     }
@@ -250,7 +295,7 @@ impl<I: Deref<Target = Inner>> Question<I> {
         &mut self,
         backoff: &mut Backoff,
         doubt: impl Fn(&Inner) -> Result<()>,
-    ) -> Result<Option<(Status, u64)>> {
+    ) -> Result<Option<Answer>> {
         loop {
             if let Some(answer) = self.look() {
                 return Ok(Some(answer));
@@ -268,17 +313,17 @@ impl<I: Deref<Target = Inner>> Question<I> {
     pub(crate) fn arm(&mut self) {
         if !self.armed {
             self.armed = true;
-            self.inner.slots.tell(context::ARM + 8 * u64::from(self.slot), self.cookie());
+            self.inner.slots.tell(context::ARM + 8 * u64::from(self.slot), self.cookie);
         }
     }
 }
 
 impl<I: Deref<Target = Inner>> Drop for Question<I> {
     fn drop(&mut self) {
-        if !self.asked || self.look().is_some() {
+        if !self.asked {
             self.inner.slots.release(self.slot);
-        } else {
-            self.inner.slots.abandon(self.slot);
+        } else if self.look().is_none() {
+            self.inner.slots.abandon(self.slot, self.cookie);
         }
     }
 }
@@ -344,70 +389,134 @@ mod tests {
     #[test]
     fn slots_are_taken_once_and_given_back() {
         let slots = slots();
-        let mut all: Vec<_> = (0..64).map(|_| slots.take(Use::Operation).unwrap()).collect();
-        all.dedup();
-        assert_eq!(all, (0..64).collect::<Vec<_>>());
+        let all: Vec<_> = (0..64).map(|_| slots.take(Use::Operation).unwrap()).collect();
+        assert!(all.iter().map(|(slot, _)| *slot).eq(0..64));
         assert!(slots.take(Use::Operation).is_none());
         assert!(slots.take(Use::Quiet).is_none());
-        all.iter().for_each(|slot| slots.release(*slot));
+        all.iter().for_each(|(slot, _)| slots.release(*slot));
         assert_eq!(slots.used.load(Ordering::Relaxed), 0);
     }
 
+    /// Many threads ask more than there are slots; some fetch their answers late, some never. A board answers each question
+    /// with its cookie as the value: everybody gets his own.
     #[test]
-    fn threads_never_share_a_slot() {
+    fn everybody_gets_his_own_answer() {
+        const THREADS: u64 = 8;
+        const ROUNDS: u64 = 3000;
         let slots = slots();
-        let holders: [AtomicU64; 64] = std::array::from_fn(|_| AtomicU64::new(0));
+        // What was asked in each slot, 0 once it is answered.
+        let asked: [AtomicU64; 64] = std::array::from_fn(|_| AtomicU64::new(0));
+        let running = AtomicU64::new(THREADS);
+        let ask = |purpose, late: &mut Vec<(u32, u64)>| {
+            let (slot, cookie) = loop {
+                match slots.take(purpose) {
+                    Some(found) => break found,
+                    None => std::thread::yield_now(),
+                }
+            };
+            let before = asked[slot as usize].swap(cookie, Ordering::AcqRel);
+            assert!(before == 0 || purpose == Use::Quiet, "slot {slot} has an unfinished question");
+            late.push((slot, cookie));
+        };
+        let finish = |(slot, cookie): (u32, u64)| loop {
+            if let Some((status, value)) = slots.fetch(slot, cookie) {
+                assert_eq!((status, value), (Status::Ok, cookie));
+                break;
+            }
+            std::thread::yield_now();
+        };
         std::thread::scope(|scope| {
-            for thread in 0..8 {
-                let (slots, holders) = (&slots, &holders);
-                scope.spawn(move || {
-                    for round in 0..2000 {
-                        let purpose = if round % 3 == 0 { Use::Quiet } else { Use::Operation };
-                        let Some(slot) = slots.take(purpose) else { continue };
-                        let holder = &holders[slot as usize];
-                        assert_eq!(holder.fetch_add(1, Ordering::Relaxed), 0);
-                        if (round + thread) % 2 == 0 {
-                            slots.give_answer(slot, Status::Ok, 0);
-                            holder.fetch_sub(1, Ordering::Relaxed);
-                            slots.abandon(slot);
-                        } else {
-                            holder.fetch_sub(1, Ordering::Relaxed);
-                            slots.release(slot);
+            scope.spawn(|| {
+                let mut pass = 0;
+                while running.load(Ordering::Acquire) > 0 {
+                    pass += 1;
+                    for slot in 0..64u32 {
+                        let cookie = asked[slot as usize].load(Ordering::Acquire);
+                        if cookie == 0 || cookie % 7 == pass % 7 {
+                            continue;
+                        }
+                        // Before the answer: with it the slot may be somebody else's.
+                        if asked[slot as usize].compare_exchange(cookie, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                        {
+                            slots.write(context::VALUE_OFFSET + 8 * u64::from(slot), cookie);
+                            slots.write(8 * u64::from(slot), cookie);
                         }
                     }
+                    std::thread::yield_now();
+                }
+            });
+            for thread in 0..THREADS {
+                let (ask, finish, slots, running) = (&ask, &finish, &slots, &running);
+                scope.spawn(move || {
+                    let mut late = Vec::new();
+                    for round in 0..ROUNDS {
+                        ask(Use::Operation, &mut late);
+                        // More are kept in all than there are slots.
+                        if late.len() > 20 {
+                            let question = late.remove((round as usize * 7 + thread as usize) % late.len());
+                            match (round + thread) % 3 {
+                                0 if slots.fetch(question.0, question.1).is_none() => {
+                                    slots.abandon(question.0, question.1)
+                                }
+                                0 => {}
+                                _ => finish(question),
+                            }
+                        }
+                    }
+                    late.into_iter().for_each(finish);
+                    running.fetch_sub(1, Ordering::Release);
                 });
             }
         });
-        slots.reap();
-        assert_eq!(slots.used.load(Ordering::Relaxed), 0);
+        assert!(slots.parked().is_empty(), "{:?}", slots.parked());
+        let orphans = slots.orphans.load(Ordering::Relaxed);
+        assert_eq!(slots.used.load(Ordering::Relaxed) & !orphans, 0);
     }
 
     #[test]
     fn an_unfinished_operation_keeps_its_slot_until_its_answer() {
         let slots = slots();
         let all: Vec<_> = (0..64).map(|_| slots.take(Use::Operation).unwrap()).collect();
-        all.iter().for_each(|slot| slots.abandon(*slot));
+        all.iter().for_each(|(slot, cookie)| slots.abandon(*slot, *cookie));
         assert_eq!(slots.unfinished(), 64);
         assert!(slots.take(Use::Operation).is_none());
         assert!(slots.take(Use::Quiet).is_none(), "a quiet must not take the slot of an operation");
         slots.give_answer(17, Status::Stale, 0);
         assert_eq!(slots.unfinished(), 63);
-        assert_eq!(slots.take(Use::Operation), Some(17));
-        assert_eq!(slots.answer(17), None, "the answer to an older question");
+        let (slot, cookie) = slots.take(Use::Operation).unwrap();
+        assert_eq!(slot, 17);
+        assert_eq!(slots.fetch(17, cookie), None, "the answer to an older question");
         slots.give_answer(17, Status::Rights, 42);
-        assert_eq!(slots.answer(17), Some((Status::Rights, 42)));
+        assert_eq!(slots.fetch(17, cookie), Some((Status::Rights, 42)));
+        assert!(slots.parked().is_empty());
+    }
+
+    #[test]
+    fn an_answer_not_yet_fetched_is_parked_when_slots_are_short() {
+        let slots = slots();
+        let all: Vec<_> = (0..64).map(|_| slots.take(Use::Operation).unwrap()).collect();
+        slots.give_answer(9, Status::Ok, 99);
+        slots.give_answer(10, Status::Bounds, 100);
+        let (slot, cookie) = slots.take(Use::Operation).unwrap();
+        assert_eq!(slot, 9);
+        assert_eq!(slots.fetch(9, cookie), None);
+        assert_eq!(slots.fetch(9, all[9].1), Some((Status::Ok, 99)));
+        assert_eq!(slots.take(Use::Quiet).unwrap().0, 10);
+        slots.abandon(10, all[10].1);
+        assert!(slots.parked().is_empty(), "nobody wants it any more");
+        assert_eq!(slots.orphans.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn a_quiet_given_up_gives_its_slot_to_the_next_quiet() {
         let slots = slots();
         for _ in 0..1000 {
-            let slot = slots.take(Use::Quiet).unwrap();
-            slots.abandon(slot);
+            let (slot, cookie) = slots.take(Use::Quiet).unwrap();
+            slots.abandon(slot, cookie);
         }
         assert!(slots.take(Use::Operation).is_none());
         slots.give_answer(3, Status::Ok, 0);
-        assert_eq!(slots.take(Use::Operation), Some(3));
+        assert_eq!(slots.take(Use::Operation).unwrap().0, 3);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 pub mod child;
 pub mod cli;
 pub mod flood;
+pub mod launch;
 pub mod mark;
 pub mod peers;
 pub mod random;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What children do: one action each, which may end them.
 
+use crate::syncs::{GUARDED, LOCK};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use telegraphos::{Error, Node, NodeId, Remote, Rights};
+use telegraphos::sync::{Barrier, TicketLock};
+use telegraphos::{Error, LaunchStyle, Node, NodeId, Remote, Rights};
+use telegraphos_wire::context;
 use tg_tests::child::{say, wait_for_go};
+use tg_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
 use tg_tests::peers::import_patiently;
-use tg_tests::raw;
+use tg_tests::{random, raw};
 
 /// Exit code of a child whose action was refused; the errno is its last line.
 pub(crate) const REFUSED: i32 = 10;
@@ -16,6 +20,12 @@ pub(crate) const WRONG: i32 = 11;
 enum Trouble {
     Refused(Error),
     Wrong(String),
+}
+
+impl From<String> for Trouble {
+    fn from(text: String) -> Trouble {
+        Trouble::Wrong(text)
+    }
 }
 
 impl From<Error> for Trouble {
@@ -45,7 +55,7 @@ fn number(text: &str) -> Result<u64, Trouble> {
 
 fn rights(text: &str) -> Rights {
     let has = |letter, right: Rights| if text.contains(letter) { right.0 } else { 0 };
-    Rights(has('r', Rights::READ) | has('w', Rights::WRITE))
+    Rights(has('r', Rights::READ) | has('w', Rights::WRITE) | has('a', Rights::ATOMIC) | has('d', Rights::DMA))
 }
 
 fn import(node: &Node, id: &str, name: &str, wanted: &str) -> Result<Remote, Trouble> {
@@ -155,8 +165,130 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         ["fork", id, name] => fork(&import(&Node::open()?, id, name, "rw")?)?,
         // Exports its own segment and works with that of another process, and with another node's, at the same time.
         ["exchange", mine, theirs, here, node, name, word] => exchange(mine, theirs, here, node, name, word)?,
+        ["count", id, name, width, rounds, marks, mark] => {
+            count(&import(&Node::open()?, id, name, "rwa")?, width, number(rounds)?, number(marks)?, number(mark)?)?;
+        }
+        ["launch-steps", id, name, offset, rounds] => launch_steps(id, name, number(offset)?, number(rounds)?)?,
+        // Launches atomics and copies, without end.
+        ["launch-loop", id, name, style] => {
+            let node = Node::open()?;
+            let style = LaunchStyle::ALL.into_iter().find(|s| *s as u64 == number(style).unwrap_or(u64::MAX));
+            node.set_launch_style(style.ok_or_else(|| Trouble::Wrong("no such style".into()))?);
+            let far = import(&node, id, name, "rwad")?;
+            let near = import(&node, &node.id().to_string(), name, "rwad")?;
+            say("ready");
+            loop {
+                far.fetch_inc::<u64>(128)?;
+                drop(telegraphos::copy_nbi(&far, 4096, &near, 65536 + 3, 200_001)?);
+                drop(telegraphos::copy_nbi(&near, 4096, &far, 65536 + 3, 50_001)?);
+            }
+        }
+        ["lock-loop", id, name, rounds] => {
+            lock_loop(&import(&Node::open()?, id, name, "rwad")?, number(rounds)?)?;
+        }
+        ["barrier", name, nodes, me, epochs, id, shared] => {
+            let node = Node::open()?;
+            let shared = import(&node, id, shared, "rw")?;
+            barrier(&node, name, nodes, number(me)?, number(epochs)?, &shared)?;
+        }
         _ => return Err(Trouble::Wrong("no such action".into())),
     }
+    Ok(())
+}
+
+/// Draws numbers by fetch-and-increment, and marks each as its own.
+fn count(word: &Remote, width: &str, rounds: u64, marks: u64, mark: u64) -> Result<(), Trouble> {
+    say("ready");
+    wait_for_go();
+    let mut newest = None;
+    for _ in 0..rounds {
+        let drawn = match width {
+            "4" => word.fetch_inc::<u32>(0)?.into(),
+            _ => word.fetch_inc::<u64>(0)?,
+        };
+        if newest.is_some_and(|n| drawn <= n) {
+            return Err(Trouble::Wrong(format!("drew {drawn} after {newest:?}")));
+        }
+        newest = Some(drawn);
+        word.put64(marks + 8 * drawn, mark)?;
+    }
+    word.quiet()?;
+    say("done");
+    Ok(())
+}
+
+/// A compare-and-swap, launched by hand: waits before each step, says so after it, and at last what it found.
+fn launch_steps(id: &str, name: &str, offset: u64, rounds: u64) -> Result<(), Trouble> {
+    let node = Node::open()?;
+    let remote = import(&node, id, name, "rwa")?;
+    let launcher = Launcher::of(&node)?;
+    let arguments = Arguments::of(&node, &remote)?;
+    say("ready");
+    for round in 0..rounds {
+        let expected = 1000 * ((offset - 64) / 8 + 1) + round;
+        let steps: [&dyn Fn(); 5] = [
+            &|| arguments.pass(offset, launcher.argument(0, 0)),
+            &|| launcher.set(0, context::OPERAND, expected + 500_000),
+            &|| launcher.set(0, context::COMPARE, expected),
+            &|| launcher.set(0, context::LENGTH, 0),
+            &|| launcher.launch(0, Operation::Atomic { op: AtomicOp::CompareSwap, size: 8 }, round + 1),
+        ];
+        for step in steps {
+            wait_for_go();
+            step();
+            say("step");
+        }
+        wait_for_go();
+        match launcher.wait(0, round + 1)? {
+            (telegraphos::Status::Ok, found) => say(format_args!("found {found}")),
+            (status, _) => say(format_args!("status {status:?}")),
+        }
+    }
+    Ok(())
+}
+
+/// Increments two plain words under a lock, a little apart.
+fn lock_loop(segment: &Remote, rounds: u64) -> Result<(), Trouble> {
+    let lock = TicketLock::new(segment, LOCK)?;
+    say("ready");
+    wait_for_go();
+    for round in 0..rounds {
+        let guard = lock.lock()?;
+        let (one, two) = (segment.get64(GUARDED)?, segment.get64(GUARDED + 8)?);
+        if one != two {
+            return Err(Trouble::Wrong(format!("under the lock, {one} and its twin {two} differ")));
+        }
+        segment.put64(GUARDED, one + 1)?;
+        if random::word(round, one) % 4 == 0 {
+            std::thread::yield_now();
+        }
+        segment.put64(GUARDED + 8, one + 1)?;
+        guard.unlock()?;
+    }
+    say("done");
+    Ok(())
+}
+
+/// Tells its epoch before each barrier; behind it everybody has told at least as much.
+fn barrier(node: &Node, name: &str, nodes: &str, me: u64, epochs: u64, shared: &Remote) -> Result<(), Trouble> {
+    let nodes = nodes.split(',').map(|n| Ok(number(n)? as NodeId)).collect::<Result<Vec<_>, Trouble>>()?;
+    let limit = Duration::from_secs(100);
+    let mut barrier = Barrier::join(node, name, &nodes, me as usize, 0o606, limit)?;
+    for epoch in 1..=epochs {
+        shared.put64(8 * me, epoch)?;
+        barrier.wait_timeout(limit)?;
+        for other in 0..nodes.len() as u64 {
+            let found = shared.get64(8 * other)?;
+            // One who is ahead may be waiting at the next one already.
+            if !(epoch..=epoch + 1).contains(&found) {
+                return Err(Trouble::Wrong(format!("behind barrier {epoch}, participant {other} is at {found}")));
+            }
+        }
+    }
+    // So that nobody leaves while others still tell him.
+    barrier.wait_timeout(limit)?;
+    say("done");
+    wait_for_go();
     Ok(())
 }
 

@@ -113,6 +113,13 @@ impl<'a> Context<'a> {
         Ok(segment)
     }
 
+    /// A segment of this test that this node has exported.
+    pub(crate) fn kept(&self, part: &str) -> Verdict<Arc<Segment>> {
+        let name = self.name(part);
+        let found = self.kept.iter().find(|segment| segment.name() == name);
+        found.cloned().ok_or_else(|| Stop::Fail(format!("{name:?} is not exported here")))
+    }
+
     /// Imports a segment of this test that is being exported about now.
     pub(crate) fn import(&self, node: NodeId, part: &str) -> Verdict<Remote> {
         Ok(import_patiently(self.node(), node, &self.name(part), self.patience)?)

@@ -6,13 +6,18 @@
 //! its neighbour on the right, checks what its neighbour on the left has stored, and judges for itself.
 
 mod actions;
+mod atomics;
 mod context;
 mod control;
+mod copies;
+mod counters;
 mod data;
+mod launches;
 mod life;
 mod limits;
 mod order;
 mod protection;
+mod syncs;
 
 use context::{Context, Stop, Verdict};
 use std::process::ExitCode;
@@ -103,6 +108,43 @@ const PLAN: &[Test] = plan! {
     "limits/300-imports" => limits::many_imports,
     "limits/locked-memory" => limits::locked_memory,
     "limits/64-units-in-one-segment" => limits::many_units,
+    "atomics/every-form-returns-the-previous-value" => atomics::previous_values,
+    "atomics/4-bytes-leave-their-neighbours-alone" => atomics::neighbours_stay,
+    "atomics/linearise-with-stores-and-loads" => atomics::against_stores_and_loads,
+    "atomics/1000-fetch-incs-of-each-of-4-processes-per-node" => atomics::fetch_inc_by_processes,
+    "atomics/compare-swap-loses-no-increment" => atomics::compare_swap_loses_nothing,
+    "atomics/swap-passes-every-value-on" => atomics::swap_passes_on,
+    "atomics/without-the-right-are-refused" => atomics::without_right,
+    "atomics/unaligned-are-refused" => atomics::unaligned,
+    "copy/get-of-odd-sizes-and-alignments" => copies::get_shapes,
+    "copy/put-of-odd-sizes-and-alignments" => copies::put_shapes,
+    "copy/within-this-node" => copies::local_shapes,
+    "copy/the-longest" => copies::longest,
+    "copy/refusals" => copies::refusals,
+    "copy/150-at-once" => copies::outstanding,
+    "copy/returns-before-the-data-lands" => copies::returns_before,
+    "copy/event-wakes-sleepers" => copies::event_wakes,
+    "copy/death-of-the-exporter-is-an-error" => copies::exporter_dies,
+    "e19-quiet/covers-atomics-and-copies" => copies::quiet_covers,
+    "fence/orders-across-nodes" => copies::fence_orders,
+    "launch/three-styles-agree" => atomics::styles_agree,
+    "launch/wrong-keys-have-no-effect-and-end-the-import" => launches::wrong_keys,
+    "launch/foreign-contexts-have-no-effect" => launches::foreign_context,
+    "launch/arguments-are-good-for-one-launch" => launches::stale_arguments,
+    "launch/i14-interleaved-at-every-step" => launches::interleaved,
+    "launch/80-threads-at-once" => launches::threads,
+    "launch/killed-processes-leave-no-context-taken" => launches::killed,
+    "launch/special-mode-leaves-the-board-clean" => launches::special_is_clean,
+    "launch/nonsense-is-refused" => launches::nonsense,
+    "sync/locks-exclude" => syncs::locks,
+    "sync/try-and-wait-for-a-lock" => syncs::try_lock,
+    "sync/barriers-hold" => syncs::barriers,
+    "sync/an-impatient-participant-may-call-again" => syncs::barrier_timeout,
+    "counters/one-event-at-access-n" => counters::alarm,
+    "counters/reads-and-writes-apart" => counters::kinds_apart,
+    "counters/0-never-fires" => counters::zero_never,
+    "counters/foreign-pages-are-refused" => counters::foreign,
+    "counters/all-of-them" => counters::all_of_them,
 };
 
 struct Options {

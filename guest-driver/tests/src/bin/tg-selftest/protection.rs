@@ -82,7 +82,15 @@ pub(crate) fn mmap_beyond(context: &mut Context<'_>) -> Verdict {
         let private = try_mmap(node, offset, PAGE, READ_WRITE, MapFlags::PRIVATE);
         no_mmap("as private copy", Errno::INVAL, private)?;
     }
-    for kind in [0, 5, 0x7fff] {
+    let arguments = uapi::mmap_offset(uapi::MMAP_ARGUMENT, right.handle());
+    let at = |offset, length, protection| try_mmap(node, offset, length, protection, MapFlags::SHARED);
+    same("mmap of all arguments", at(arguments, 5 * PAGE, ProtFlags::WRITE), Ok(()))?;
+    no_mmap("of arguments beyond the end", Errno::INVAL, at(arguments, 6 * PAGE, ProtFlags::WRITE))?;
+    no_mmap("of arguments for reading", Errno::ACCESS, at(arguments, PAGE, ProtFlags::READ))?;
+    no_mmap("of arguments as code", Errno::ACCESS, at(arguments, PAGE, ProtFlags::WRITE | ProtFlags::EXEC))?;
+    let none = uapi::mmap_offset(uapi::MMAP_ARGUMENT, 0x7fff);
+    no_mmap("of the arguments of no import", Errno::INVAL, at(none, PAGE, ProtFlags::WRITE))?;
+    for kind in [0, 6, 0x7fff] {
         let result = try_mmap(node, uapi::mmap_offset(kind, 0), PAGE, ProtFlags::READ, MapFlags::SHARED);
         no_mmap(&format!("of kind {kind}"), Errno::INVAL, result)?;
     }
@@ -92,9 +100,14 @@ pub(crate) fn mmap_beyond(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn foreign_handles(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
     let other = Node::open_path(context.node().path())?;
-    for (kind, handle) in [(uapi::MMAP_IMPORT, right.handle()), (uapi::MMAP_EXPORT, mine.handle())] {
+    let handles = [
+        (uapi::MMAP_IMPORT, right.handle()),
+        (uapi::MMAP_ARGUMENT, right.handle()),
+        (uapi::MMAP_EXPORT, mine.handle()),
+    ];
+    for (kind, handle) in handles {
         let offset = uapi::mmap_offset(kind, handle);
-        let result = try_mmap(&other, offset, PAGE, ProtFlags::READ, MapFlags::SHARED);
+        let result = try_mmap(&other, offset, PAGE, ProtFlags::WRITE, MapFlags::SHARED);
         no_mmap("of another file's handle", Errno::INVAL, result)?;
     }
     let mut state = uapi::ImportState { handle: right.handle(), ..Default::default() };

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What protects launches from each other (SPEC items 19 and 20, I14): keys, contexts, interruption at any step, death.
+
+use crate::context::{Context, Stop, Verdict, must, same};
+use std::sync::atomic::{AtomicBool, Ordering};
+use telegraphos::{LaunchStyle, Node, Remote, Status};
+use telegraphos_wire::{context, uapi};
+use tg_tests::child::{Child, End};
+use tg_tests::launch::{Argument, Arguments, AtomicOp, Launcher, Operation};
+
+const ADD: Operation = Operation::Atomic { op: AtomicOp::Add, size: 8 };
+
+/// A file of its own, its launcher, and an import of the right neighbour's segment with its argument aperture.
+struct Own {
+    launcher: Launcher,
+    remote: Remote,
+    arguments: Arguments,
+}
+
+fn own(context: &Context<'_>, part: &str) -> Verdict<Own> {
+    let node = Node::open_path(context.node().path())?;
+    let remote = node.import(context.peers.right(), &context.name(part)).open()?;
+    let arguments = Arguments::of(&node, &remote)?;
+    Ok(Own { launcher: Launcher::of(&node)?, remote, arguments })
+}
+
+impl Own {
+    /// Launches fetch-and-add of 1 with the arguments that are there.
+    fn launch(&self, slot: u8, cookie: u64) -> Verdict<Status> {
+        self.launcher.set(slot, context::OPERAND, 1);
+        self.launcher.set(slot, context::LENGTH, 0);
+        self.launcher.launch(slot, ADD, cookie);
+        Ok(self.launcher.wait(slot, cookie)?.0)
+    }
+}
+
+pub(crate) fn wrong_keys(context: &mut Context<'_>) -> Verdict {
+    const LIMIT: u64 = 16;
+    let (mine, right) = context.neighbour(4096)?;
+    let it = own(context, "data")?;
+    let good = it.launcher.argument(5, 0);
+    for attempt in 1..LIMIT {
+        // Wrong in one bit, each time another one; the last one in many.
+        let key = if attempt == LIMIT - 1 { !good.key } else { good.key ^ 1 << (3 * attempt) };
+        it.arguments.pass(64, Argument { key, ..good });
+        same(format_args!("a launch after wrong key {attempt}"), it.launch(5, attempt)?, Status::Argument)?;
+        must(!it.remote.state()?.dead, || format!("the import is dead after {attempt} wrong keys: expected {LIMIT}"))?;
+    }
+    // The right one still works, and does not wipe out the count.
+    it.arguments.pass(64, good);
+    same("a launch with the right key", it.launch(5, 99)?, Status::Ok)?;
+    it.arguments.pass(64, Argument { key: 0, ..good });
+    context.state_becomes(&it.remote, "dead with BadKey", |s| s.dead && s.error == Some(Status::BadKey))?;
+    // Nobody else suffers.
+    same("another import's error", right.state()?.error, None)?;
+    same("what the good one found", right.fetch_inc::<u64>(64)?, 1)?;
+    context.sync()?;
+    same("the word that wrong keys were to change", mine.load::<u64>(64)?, 2)?;
+    context.sync()
+}
+
+pub(crate) fn foreign_context(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(4096)?;
+    let (one, other) = (own(context, "data")?, own(context, "data")?);
+    must(one.launcher.context != other.launcher.context, || "two files have one context".into())?;
+    must(one.launcher.key != other.launcher.key, || "two contexts have one key".into())?;
+    // The other's context with its very key, through our import: the board knows whose import it is.
+    one.arguments.pass(64, other.launcher.argument(5, 0));
+    same("a launch by him whom it was passed to", other.launch(5, 1)?, Status::Argument)?;
+    // The other's context with our key, and ours with his.
+    one.arguments.pass(64, Argument { key: one.launcher.key, ..other.launcher.argument(5, 0) });
+    same("a launch by the other", other.launch(5, 2)?, Status::Argument)?;
+    one.arguments.pass(64, Argument { key: other.launcher.key, ..one.launcher.argument(5, 0) });
+    same("a launch by us", one.launch(5, 3)?, Status::Argument)?;
+    // Contexts that nobody has opened.
+    for number in (0..=255).filter(|n| ![one.launcher.context, other.launcher.context].contains(n)).take(3) {
+        one.arguments.pass(64, Argument { context: number, ..one.launcher.argument(5, 0) });
+    }
+    // An argument that there is not, and a load, are refused too.
+    one.arguments.pass(64, one.launcher.argument(5, 2));
+    same("a launch with argument 2", one.launch(5, 4)?, Status::Argument)?;
+    if cfg!(target_arch = "x86_64") {
+        same("a load from the argument aperture", one.arguments.peek(64), u64::MAX)?;
+    }
+    // Both still work; a foreign word has not overwritten what was passed before it.
+    one.arguments.pass(64, one.launcher.argument(6, 0));
+    other.arguments.pass(72, Argument { key: other.launcher.key, ..one.launcher.argument(6, 0) });
+    same("a launch whose argument another has aimed at", one.launch(6, 5)?, Status::Ok)?;
+    context.sync()?;
+    same("the word meant", mine.load::<u64>(64)?, 1)?;
+    same("the other's word", mine.load::<u64>(72)?, 0)?;
+    drop(right);
+    context.sync()
+}
+
+/// An argument is good for the opening of the import that it was passed through, and for one launch.
+pub(crate) fn stale_arguments(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(4096)?;
+    let it = own(context, "data")?;
+    it.arguments.pass(64, it.launcher.argument(5, 0));
+    same("the first launch", it.launch(5, 1)?, Status::Ok)?;
+    same("a second one with its argument", it.launch(5, 2)?, Status::Argument)?;
+    it.arguments.pass(64, it.launcher.argument(5, 0));
+    let Own { launcher, remote, arguments } = it;
+    let handle = remote.handle();
+    drop(arguments);
+    remote.close()?;
+    // Most likely the same number of the board.
+    let again = launcher.node.import(right.node(), &context.name("data")).open()?;
+    context.note(format!("import {handle} was opened again as {}", again.handle()));
+    launcher.set(5, context::OPERAND, 1);
+    launcher.launch(5, ADD, 3);
+    same("a launch with an argument of a closed import", launcher.wait(5, 3)?.0, Status::Argument)?;
+    context.sync()?;
+    same("the word", mine.load::<u64>(64)?, 1)?;
+    context.sync()
+}
+
+/// Steps of one child's compare-and-swap; it says a line after each.
+const STEPS: usize = 5;
+
+/// Two processes launch at the same time, through the same slot number of their contexts, interrupted between any two steps.
+pub(crate) fn interleaved(context: &mut Context<'_>) -> Verdict {
+    let (_mine, right) = context.neighbour(4096)?;
+    let (far, name) = (right.node().to_string(), context.name("data"));
+    // All of B's steps between two of A's, at every place; then in turns, and B ahead by two.
+    let mut orders: Vec<Vec<usize>> =
+        (0..=STEPS).map(|at| [vec![0; at], vec![1; STEPS], vec![0; STEPS - at]].concat()).collect();
+    orders.push([0, 1].repeat(STEPS));
+    orders.push([vec![1, 1], [0, 1].repeat(STEPS - 2), vec![0, 0]].concat());
+    let mut children = Vec::new();
+    for who in 0..2u64 {
+        let offset = (64 + 8 * who).to_string();
+        let mut child = context.child(&["launch-steps", &far, &name, &offset, &orders.len().to_string()])?;
+        child.expect("ready")?;
+        children.push(child);
+    }
+    for (round, order) in orders.iter().enumerate() {
+        let round = round as u64;
+        for who in 0..2u64 {
+            // What each is to find, and no other's compare-and-swap would.
+            right.put64(64 + 8 * who, 1000 * (who + 1) + round)?;
+        }
+        right.quiet()?;
+        for who in order {
+            let child: &mut Child = children.get_mut(*who).ok_or("no such child")?;
+            child.go()?;
+            child.expect("step")?;
+        }
+        for (who, child) in children.iter_mut().enumerate() {
+            let expected = 1000 * (who as u64 + 1) + round;
+            child.go()?;
+            child.expect(&format!("found {expected}"))?;
+            let found = right.get64(64 + 8 * who as u64)?;
+            same(format_args!("the word of process {who} in order {order:?}"), found, expected + 500_000)?;
+        }
+    }
+    children.iter_mut().try_for_each(|child| child.must_end(End::Code(0)))?;
+    context.sync()
+}
+
+/// Threads launch through one node at once, more than there are slots.
+pub(crate) fn threads(context: &mut Context<'_>) -> Verdict {
+    const THREADS: u64 = 80;
+    const ROUNDS: u64 = 20;
+    let (mine, right) = context.neighbour(4096)?;
+    context.sync()?;
+    let right = &right;
+    let results: Vec<Verdict> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn(move || -> Verdict {
+                    for round in 0..ROUNDS {
+                        let mut one = right.fetch_add_nbi(thread * 8, 1u32)?;
+                        let mut two = right.fetch_add_nbi(thread * 8 + 4, 2u32)?;
+                        if round % 4 == 0 {
+                            right.quiet()?;
+                        }
+                        same(format_args!("what thread {thread} found"), one.wait(None)?, round as u32)?;
+                        same(format_args!("what thread {thread} found above"), two.wait(None)?, 2 * round as u32)?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+    });
+    results.into_iter().collect::<Verdict>()?;
+    context.sync()?;
+    for thread in 0..THREADS {
+        let expected = ROUNDS | 2 * ROUNDS << 32;
+        same(format_args!("the words of thread {thread}"), mine.load::<u64>(thread * 8)?, expected)?;
+    }
+    context.sync()
+}
+
+/// How many contexts can be opened at once.
+fn contexts(context: &Context<'_>) -> Verdict<usize> {
+    let mut nodes = Vec::new();
+    loop {
+        match Node::open_path(context.node().path()) {
+            Ok(node) => nodes.push(node),
+            Err(error) if matches!(error.errno(), libc::EBUSY | libc::ENOSPC) => return Ok(nodes.len()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Processes killed in the middle of launching, in every style, and files closed with operations under way.
+pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
+    const SIZE: u64 = 8 << 16;
+    let (mine, right) = context.neighbour(SIZE)?;
+    context.sync()?;
+    let before = contexts(context)?;
+    let (far, name) = (right.node().to_string(), context.name("data"));
+    for round in 0..3u64 {
+        let mut children = Vec::new();
+        for style in LaunchStyle::ALL {
+            let mut child = context.child(&["launch-loop", &far, &name, &(style as u8).to_string()])?;
+            child.expect("ready")?;
+            children.push(child);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20 + 7 * round));
+        for child in &mut children {
+            child.kill()?;
+            child.must_end(End::Signal(libc::SIGKILL))?;
+        }
+    }
+    // Not killed, but closed: half a launch, and copies and atomics under way, all at once.
+    for round in 0..30u64 {
+        let it = own(context, "data")?;
+        let local = it.launcher.node.import(context.me(), &context.name("data")).open()?;
+        it.arguments.pass(64, it.launcher.argument(63, 0));
+        it.launcher.set(63, context::OPERAND, round);
+        for n in 0..4 {
+            drop(telegraphos::copy_nbi(&it.remote, SIZE / 2 + n, &local, 4096, SIZE / 4)?);
+            drop(it.remote.fetch_inc_nbi::<u64>(128)?);
+        }
+        if round % 2 == 0 {
+            // In another order: the near end of the copies first.
+            drop(local);
+        }
+    }
+    same("the contexts that can be opened at once", contexts(context)?, before)?;
+    // The board is as it was.
+    right.put64(8, 4711)?;
+    same("a word stored after all that", right.get64(8)?, 4711)?;
+    right.fetch_inc::<u64>(16)?;
+    context.sync()?;
+    same("the word that no launch was to change", mine.load::<u64>(64)?, 0)?;
+    context.sync()
+}
+
+/// Special mode fails in every way there is, while another thread stores: none of its stores is swallowed, and afterwards the
+/// window is the window.
+pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
+    const STORES: u64 = 20_000;
+    const WORDS: u64 = 1024;
+    let (mine, right) = context.neighbour(2 * 65536)?;
+    let node = Node::open_path(context.node().path())?;
+    node.set_launch_style(LaunchStyle::Special);
+    let far = node.import(right.node(), &context.name("data")).open()?;
+    let reader = node.import(right.node(), &context.name("data")).read_only().open()?;
+    context.sync()?;
+    let stop = AtomicBool::new(false);
+    let bad = |what: &str, address: u64, operation: u32, slot: u32, errnos: &[i32]| -> Verdict {
+        let mut launch = uapi::Launch {
+            style: LaunchStyle::Special as u32,
+            operation,
+            target_address: address,
+            operand: 1,
+            slot,
+            ..Default::default()
+        };
+        match crate::control::ioctl(&node, 7, &mut launch) {
+            Err(errno) if errnos.contains(&errno) => Ok(()),
+            other => Err(Stop::Fail(format!("special mode with {what}: {other:?}: expected an errno of {errnos:?}"))),
+        }
+    };
+    let add = context::ADD as u32 | u32::from(context::WIDE) << 8;
+    let (mut rounds, mut launches) = (0u64, 0u64);
+    let result: Verdict = std::thread::scope(|scope| {
+        let storing = scope.spawn(|| -> Verdict {
+            // Each word is stored once in a lap: one that is swallowed is missed at the end.
+            for n in 0..STORES {
+                right.put64(8 * (n % WORDS), n + 1)?;
+                if n % 64 == 0 {
+                    same("a word loaded back at once", right.get64(8 * (n % WORDS))?, n + 1)?;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        let special = || -> Verdict {
+            let base = far.as_ptr() as u64;
+            let stack = 0u64;
+            while !stop.load(Ordering::Relaxed) && !storing.is_finished() {
+                same("what special mode found", far.fetch_inc::<u64>(65536)?, launches)?;
+                launches += 1;
+                rounds += 1;
+                if rounds % 8 == 0 {
+                    bad("an address that is not mapped", 8, add, 3, &[libc::EFAULT])?;
+                    bad("an address in the kernel", 1 << 63, add, 3, &[libc::EFAULT])?;
+                    let own = std::ptr::from_ref(&stack) as u64;
+                    bad("an address of ordinary memory", own, add, 3, &[libc::EINVAL, libc::EFAULT])?;
+                    bad(
+                        "a window that may not be stored to",
+                        reader.as_ptr() as u64,
+                        add,
+                        3,
+                        &[libc::EFAULT, libc::EACCES],
+                    )?;
+                    bad("a misaligned address", base + 65537, add, 3, &[libc::EINVAL, libc::EREMOTEIO])?;
+                    bad("an unknown operation", base, 77, 3, &[libc::EINVAL])?;
+                    bad("a slot that there is not", base, add, 64, &[libc::EINVAL])?;
+                }
+            }
+            Ok(())
+        };
+        let done = special();
+        let stored = storing.join().unwrap_or_else(|_| Err("a thread panicked".into()));
+        stored.and(done)
+    });
+    result?;
+    right.quiet()?;
+    context.note(format!("{launches} launches in special mode beside {STORES} stores"));
+    same("the latched error", far.state()?.error, None)?;
+    context.sync()?;
+    for word in 0..WORDS {
+        let last = (STORES - 1 - word) / WORDS * WORDS + word + 1;
+        same(format_args!("word {word}, stored beside special mode"), mine.load::<u64>(8 * word)?, last)?;
+    }
+    context.sync()
+}
+
+/// What a program gets that asks the driver for nonsense.
+pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
+    let (_mine, right) = context.neighbour(4096)?;
+    let node = context.node();
+    let other = Node::open_path(node.path())?;
+    let add = context::ADD as u32;
+    let good = uapi::Launch { operation: add, target: right.handle(), ..Default::default() };
+    let attempt = |node: &Node, launch: uapi::Launch| crate::control::ioctl(node, 7, &mut { launch });
+    same("a good one", attempt(node, good), Ok(()))?;
+    for (what, launch, errno) in [
+        ("a style that there is not", uapi::Launch { style: 2, ..good }, libc::EINVAL),
+        ("operation 0", uapi::Launch { operation: 0, ..good }, libc::EINVAL),
+        ("operation 5", uapi::Launch { operation: 5, ..good }, libc::EINVAL),
+        ("an unknown flag", uapi::Launch { operation: add | 0x8000, ..good }, libc::EINVAL),
+        ("flags far up", uapi::Launch { operation: add | 1 << 31, ..good }, libc::EINVAL),
+        ("a wide copy", uapi::Launch { operation: u32::from(context::COPY) | 0x100, ..good }, libc::EINVAL),
+        ("a wild handle", uapi::Launch { target: 0xffff_ffff, ..good }, libc::EBADF),
+        ("no source", uapi::Launch { operation: context::COPY.into(), source: 0xffff, length: 8, ..good }, libc::EBADF),
+    ] {
+        same(format_args!("TG_IOCTL_LAUNCH with {what}"), attempt(node, launch), Err(errno))?;
+    }
+    same("another file's import", attempt(&other, good), Err(libc::EBADF))?;
+    let mut notify = uapi::Notify { eventfd: -1, reserved: 1 };
+    same("a reserved field of notify", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EINVAL))?;
+    let mut notify = uapi::Notify { eventfd: 1 << 20, reserved: 0 };
+    same("no eventfd", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EBADF))?;
+    // Words for the context page that mean nothing: they have no effect but being counted as errors of the board.
+    let launcher = Launcher::of(&other)?;
+    for word in [0, 1 << 56 | 4 << 48, 5 << 56, u64::MAX] {
+        launcher.set(1, context::LAUNCH, word);
+    }
+    let far = other.import(right.node(), &context.name("data")).open()?;
+    same("a good one after all that", far.fetch_inc::<u64>(64)?, 0)?;
+    context.sync()
+}
