@@ -94,7 +94,7 @@ pub(crate) fn against_stores_and_loads(context: &mut Context<'_>) -> Verdict {
     let me = u64::from(context.me()) + 1;
     let mut swapped = BTreeSet::new();
     for round in 1..=ROUNDS {
-        let mine = |step: u64| me << 32 | 4 * round + step;
+        let mine = |step: u64| (me << 32) | (4 * round + step);
         let found = word.swap(0, mine(0))?;
         see(found)?;
         must(swapped.insert(found) || found == 0, || format!("swap found {found:#x} twice"))?;

@@ -395,7 +395,7 @@ pub(crate) fn quiet_covers(context: &mut Context<'_>) -> Verdict {
     let imports = [four.far_target.handle(), four.far_source.handle()];
     must(imports[0] != imports[1], || "two imports have one handle".into())?;
     for round in 1..=ROUNDS {
-        for at in [0, LENGTH / 2 & !7, LENGTH - 8] {
+        for at in [0, (LENGTH / 2) & !7, LENGTH - 8] {
             four.source.store(at, round << 32 | at)?;
         }
         // No handle is kept: only quiet tells.
@@ -407,7 +407,7 @@ pub(crate) fn quiet_covers(context: &mut Context<'_>) -> Verdict {
             four.far_target.quiet()?
         }
         same("what is under way after quiet", node.unfinished(), 0)?;
-        for at in [0, LENGTH / 2 & !7, LENGTH - 8] {
+        for at in [0, (LENGTH / 2) & !7, LENGTH - 8] {
             let found = four.far_target.get64(at)?;
             same(format_args!("word {at:#x} after quiet {round}"), found, round << 32 | at)?;
         }

@@ -188,7 +188,7 @@ pub(crate) fn threads(context: &mut Context<'_>) -> Verdict {
     results.into_iter().collect::<Verdict>()?;
     context.sync()?;
     for thread in 0..THREADS {
-        let expected = ROUNDS | 2 * ROUNDS << 32;
+        let expected = ROUNDS | (2 * ROUNDS) << 32;
         same(format_args!("the words of thread {thread}"), mine.load::<u64>(thread * 8)?, expected)?;
     }
     context.sync()
@@ -291,7 +291,7 @@ pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
             stop.store(true, Ordering::Relaxed);
             Ok(())
         });
-        let special = || -> Verdict {
+        let mut special = || -> Verdict {
             let base = far.as_ptr() as u64;
             let stack = 0u64;
             while !stop.load(Ordering::Relaxed) && !storing.is_finished() {
