@@ -334,6 +334,11 @@ impl Cluster {
         &self.manifest
     }
 
+    /// Whether the guests run on the host's own processors (KVM), not under emulation.
+    pub fn uses_kvm(&self) -> bool {
+        self.plan.kvm
+    }
+
     /// Its private directory: sockets and, unless told otherwise, logs.
     pub fn run_dir(&self) -> &Path {
         &self.plan.run_dir

@@ -123,12 +123,39 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
         ensure!((number, other) == (Range::exactly(1), Range::exactly(0)), "{op}: {counts:?}");
         ensure!(counts.devices.len() == 1, "{op} touches more than the window: {counts:?}");
     }
+    launches(&counted)?;
     // A fence is one store to the process's own page, and waiting in memory.
     let quiet = counted.of("quiet")?;
     for passages in [&quiet.alone, &quiet.with_kernel].into_iter().filter(|p| p.number > 0) {
         ensure!(passages.device(CONTEXT).stores == Range::exactly(1), "quiet: {passages:?}");
         ensure!(passages.device(WINDOW) == Accesses::default(), "quiet: {passages:?}");
     }
+    Ok(())
+}
+
+/// A fetch-and-add launched from user level: one store to the argument aperture, some to the process's own page, no kernel;
+/// and fewer instructions than by way of the kernel.
+fn launches(counted: &Counted) -> Result<()> {
+    let launch = counted.alone("launch")?;
+    let (window, context) = (launch.device(WINDOW), launch.device(CONTEXT));
+    ensure!((window.stores, window.loads) == (Range::exactly(1), Range::exactly(0)), "launch: {launch:?}");
+    ensure!(context.stores.most <= 4 && context.loads == Range::exactly(0), "launch: {launch:?}");
+    let mut least = Vec::new();
+    for style in ["add-context", "add-special", "add-plain"] {
+        let counts = counted.of(style)?;
+        // From user level it may pass without the kernel; then that is what it takes.
+        let passages = if counts.alone.number > 0 { &counts.alone } else { &counts.with_kernel };
+        let (user, kernel) = (passages.instructions.least, passages.kernel.least);
+        println!("  {style}: at least {user} instructions of the program, {kernel} of the kernel");
+        least.push(user + kernel);
+    }
+    println!("  launch alone: {} instructions", launch.instructions);
+    ensure!(
+        launch.instructions.most < least[2],
+        "a launch takes {}: more than {} by the kernel",
+        launch.instructions,
+        least[2]
+    );
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod demo;
 mod help;
 mod input;
 mod leftovers;
+mod operations;
 mod pressure;
 mod whole;
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     leftovers(&mut suite);
     four_nodes(&mut suite, Scale::from_env());
     oldest_kernel(&mut suite);
+    suite.part("owners_use_the_boards_atomics", || operations::owners_use_the_boards_atomics(settings("mixed")));
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("demo_shows_its_table", demo::shows_its_table);
@@ -91,6 +93,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("lspci_is_the_golden_one", &whole::lspci_is_the_golden_one),
             ("loads_from_each_other_all_progress", &|c| pressure::loads_from_each_other(c, scale)),
             ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
+            ("i15_counters_find_hot_pages", &operations::counters_find_hot_pages),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),

@@ -73,6 +73,15 @@ impl Bell {
         Ok(self.fd.get_or_init(|| fd).as_fd())
     }
 
+    /// Rings it from this side.
+    pub(crate) fn pull(&self, inner: &Inner) -> Result<()> {
+        match rustix::io::write(self.ready(inner)?, &1u64.to_ne_bytes()) {
+            // Full: readable anyway.
+            Ok(_) | Err(Errno::AGAIN) => Ok(()),
+            Err(errno) => Err(Error::Os { what: "signalling an eventfd".into(), errno }),
+        }
+    }
+
     fn watch(&self) -> MutexGuard<'_, Watch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -220,6 +220,7 @@ impl Request<'_> {
     fn launch<T: Outcome>(&self) -> Result<Operation<T>> {
         let mut backoff = Backoff::new(None);
         Ok(Operation {
+            inner: self.target.inner.clone(),
             progress: self.start(self.target.inner.clone(), &mut backoff)?,
             operation: self.operation,
             label: self.target.label.clone(),
@@ -259,6 +260,7 @@ fn describe(operation: context::Operation, label: &str) -> String {
 /// node; a copy moves in blocks, which stores launched later may pass.
 #[must_use = "dropped, it goes on and only quiet tells of its end"]
 pub struct Operation<T: Outcome> {
+    inner: Arc<Inner>,
     progress: Progress<Arc<Inner>>,
     operation: context::Operation,
     label: Arc<str>,
@@ -286,11 +288,7 @@ impl<T: Outcome> Operation<T> {
         match self.progress.look() {
             Some((Status::Ok, value)) => Ok(T::from_word(value)),
             Some((status, _)) => Err(Error::Failed { what, status }),
-            None => match &self.progress {
-                Progress::Asked(question) => Err(question.inner.pending(what, backoff)),
-                // Looking would have found its end.
-                Progress::Done(status, _) => Err(Error::Failed { what, status: *status }),
-            },
+            None => Err(self.inner.pending(what, backoff)),
         }
     }
 
@@ -306,10 +304,9 @@ impl<T: Outcome> Operation<T> {
     pub fn wait_event(&mut self, timeout: Option<Duration>) -> Result<T> {
         let backoff = Backoff::new(timeout);
         if let Progress::Asked(question) = &mut self.progress {
-            let inner = question.inner.clone();
-            inner.bell.ready(&inner)?;
+            self.inner.bell.ready(&self.inner)?;
             question.arm();
-            inner.bell.wait(&inner, &backoff, || question.look().is_some())?;
+            self.inner.bell.wait(&self.inner, &backoff, || question.look().is_some())?;
         }
         self.result(&backoff)
     }
@@ -317,16 +314,21 @@ impl<T: Outcome> Operation<T> {
     /// Asks for [`Node::completions`](crate::Node::completions) to become readable when this is done; at once if it is, so that
     /// no wake-up is lost between a look and the sleep.
     pub fn arm(&mut self) -> Result<()> {
-        if let Progress::Asked(question) = &mut self.progress {
-            question.inner.bell.ready(&question.inner)?;
-            question.arm();
+        match &mut self.progress {
+            Progress::Asked(question) => {
+                self.inner.bell.ready(&self.inner)?;
+                question.arm();
+                Ok(())
+            }
+            // Its end has been seen, so the board knows nothing of it any more.
+            Progress::Done(..) => self.inner.bell.pull(&self.inner),
         }
-        Ok(())
     }
 
     /// The same with its value in 64 bits.
     pub(crate) fn widen(self) -> Operation<u64> {
-        Operation { progress: self.progress, operation: self.operation, label: self.label, outcome: PhantomData }
+        let Operation { inner, progress, operation, label, .. } = self;
+        Operation { inner, progress, operation, label, outcome: PhantomData }
     }
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What stores and loads cost, as ratios to a device inside QEMU.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{LaunchStyle, Node, Remote, Rights, Segment};
@@ -10,6 +8,7 @@ use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::peers::{Peers, Who};
 use tg_tests::raw;
 use tg_tests::stats::Summary;
+use tg_tests::testdev::Testdev;
 
 const USAGE: &str = "\
 tg-bench: measures stores and loads, as ratios to a device inside QEMU (pci-testdev) in the same guest
@@ -90,47 +89,6 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         }
     }
     result
-}
-
-/// Mapped registers of QEMU's pci-testdev: BAR0, whose writes QEMU itself handles.
-struct Testdev {
-    at: *mut u8,
-}
-
-impl Testdev {
-    /// A byte past the test selector, where stores and loads have no effect.
-    const IDLE: u64 = 8;
-
-    fn open() -> Outcome<Testdev> {
-        let refused = |path: &Path, e: &dyn std::fmt::Display| {
-            Failure::Refused(format!("{}: {e}; run as root, or give --no-baseline", path.display()))
-        };
-        let dir = Self::find().ok_or_else(|| {
-            Failure::Refused(
-                "this guest has no pci-testdev (1b36:0005) to compare with: start QEMU with -device pci-testdev, or give \
-                 --no-baseline"
-                    .into(),
-            )
-        })?;
-        // Linux leaves the memory of a device without driver switched off.
-        let enable = dir.join("enable");
-        std::fs::write(&enable, "1").map_err(|e| refused(&enable, &e))?;
-        let path = dir.join("resource0");
-        let file = std::fs::File::options().read(true).write(true).open(&path).map_err(|e| refused(&path, &e))?;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at =
-            unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) };
-        Ok(Testdev { at: at.map_err(|e| refused(&path, &e))?.cast() })
-    }
-
-    fn find() -> Option<PathBuf> {
-        let is = |dir: &Path, file: &str, value: &str| {
-            std::fs::read_to_string(dir.join(file)).is_ok_and(|text| text.trim() == value)
-        };
-        let devices = std::fs::read_dir("/sys/bus/pci/devices").ok()?;
-        let mut dirs = devices.flatten().map(|d| d.path());
-        dirs.find(|dir| is(dir, "vendor", "0x1b36") && is(dir, "device", "0x0005"))
-    }
 }
 
 /// The operations, in the order of a round.
@@ -253,10 +211,10 @@ fn one_round(
     let (mut test_store, mut test_load) = (f64::NAN, f64::NAN);
     if let Some(testdev) = testdev {
         // SAFETY: the byte lies in the mapped BAR.
-        test_store = batch(500, &mut |i| unsafe { raw::store::<u8>(testdev.at, Testdev::IDLE, i) });
+        test_store = batch(500, &mut |i| unsafe { raw::store::<u8>(testdev.at(), Testdev::IDLE as u64, i) });
         // SAFETY: as above.
         test_load = batch(500, &mut |_| unsafe {
-            raw::load::<u8>(testdev.at, Testdev::IDLE);
+            raw::load::<u8>(testdev.at(), Testdev::IDLE as u64);
         });
     }
     // One at a time, each with an idle road before it; waiting for quiet is not counted.

@@ -2,7 +2,7 @@
 //! Single operations between markers: what the counting plugin measures.
 
 use std::process::ExitCode;
-use telegraphos::{Node, Remote};
+use telegraphos::{LaunchStyle, Node, Remote};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::testdev::Testdev;
 use tg_tests::{mark, raw};
@@ -17,15 +17,30 @@ Usage: tg-count NODE NAME [--passages N]     on another node's segment, readable
 
 It prints which region is which (REGION id=2 op=store) and has the plugin write its table. Without the plugin nothing is
 counted. Regions: nothing, store, two-stores, stores-100 (in a row), loop-100 (a loop as it was compiled), load,
-system-call (getppid); of a segment also the library's put, get and quiet.
+system-call (getppid); of a segment also the library's put, get and quiet, a fetch-and-add's launch alone from user level
+(launch), and the whole of it in each launch style (add-context, add-special, add-plain).
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
 
 Example: tg-count 1 box
 ";
 
 /// What is measured, in the order of a passage; a region's number is one more than its place here.
-const OPS: [&str; 10] =
-    ["nothing", "store", "two-stores", "stores-100", "loop-100", "load", "system-call", "put", "get", "quiet"];
+const OPS: [&str; 14] = [
+    "nothing",
+    "store",
+    "two-stores",
+    "stores-100",
+    "loop-100",
+    "load",
+    "system-call",
+    "put",
+    "get",
+    "quiet",
+    "launch",
+    "add-context",
+    "add-special",
+    "add-plain",
+];
 /// Those that need no library.
 const PLAIN: usize = 7;
 
@@ -59,8 +74,9 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         }
         (false, [node, name]) => {
             let node = cli::number("NODE", node)?;
-            let remote = Node::open()?.import(node, name).open()?;
-            count(passages, &|| segment(&remote))?;
+            let board = Node::open()?;
+            let remote = board.import(node, name).open()?;
+            count(passages, &|| segment(&board, &remote))?;
             tell(OPS.len());
         }
         _ => return Err(Failure::Usage("expected NODE NAME, or --testdev".into())),
@@ -153,7 +169,7 @@ fn system_call() {
 }
 
 /// All operations on another node's segment.
-fn segment(remote: &Remote) -> Outcome<()> {
+fn segment(node: &Node, remote: &Remote) -> Outcome<()> {
     // SAFETY: a segment has at least one page.
     unsafe { words(remote.as_ptr()) };
     system_call();
@@ -168,5 +184,27 @@ fn segment(remote: &Remote) -> Outcome<()> {
     mark::begin::<10>();
     let quiet = remote.quiet();
     mark::end::<10>();
-    Ok(quiet?)
+    quiet?;
+    mark::begin::<11>();
+    let launched = remote.fetch_add_nbi::<u64>(8, 1);
+    mark::end::<11>();
+    launched?.wait(None)?;
+    let add = |style| {
+        node.set_launch_style(style);
+        remote.fetch_add::<u64>(8, 1)
+    };
+    mark::begin::<12>();
+    let by_context = add(LaunchStyle::Context);
+    mark::end::<12>();
+    by_context?;
+    mark::begin::<13>();
+    let by_special = add(LaunchStyle::Special);
+    mark::end::<13>();
+    by_special?;
+    mark::begin::<14>();
+    let by_plain = add(LaunchStyle::Plain);
+    mark::end::<14>();
+    by_plain?;
+    node.set_launch_style(LaunchStyle::Context);
+    Ok(())
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Atomics beside the processor's own instructions, and what page access counters are good for.
+
+use crate::help::Export;
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Settings};
+
+/// What `tg-mixed` has lost when the owner uses the processor's instructions or the board's.
+fn lost(cluster: &Cluster, with: &str) -> Result<u64> {
+    let (owner, other) = (cluster.node(0), cluster.node(1));
+    let mut own = owner.argv(&["tg-mixed", "own", "--with", with]).spawn()?;
+    own.wait_for_line(Duration::from_secs(30), |line| line == "ready")?;
+    other.argv(&["tg-mixed", "add", "0", "--seconds", "3"]).check()?;
+    let line = own.wait_for_line(Duration::from_secs(30), |line| line.starts_with("MIXED "))?;
+    println!("  {line}");
+    let word = line.split_whitespace().find_map(|word| word.strip_prefix("lost="));
+    word.and_then(|lost| lost.parse().ok()).with_context(|| format!("no lost= in {line:?}"))
+}
+
+/// A word that others change by atomics is changed by the board's only: the processor's are not atomic with them where the
+/// emulator makes plain loads and stores of them, which it does with one processor.
+pub(crate) fn owners_use_the_boards_atomics(settings: Settings) -> Result<()> {
+    for processors in [1, 2] {
+        let cluster = Cluster::builder().nodes(2).smp(processors).settings(settings.clone()).boot()?;
+        let emulated = !cluster.uses_kvm();
+        println!("  owner with {processors} virtual processors:");
+        let by_board = lost(&cluster, "board")?;
+        ensure!(by_board == 0, "{by_board} of the board's increments are lost");
+        let by_lock = lost(&cluster, "lock")?;
+        if emulated && processors == 1 {
+            ensure!(by_lock > 0, "nothing was lost: then the rule would not be needed");
+        } else {
+            ensure!(by_lock == 0, "{by_lock} increments are lost although the processor's are atomic here");
+        }
+    }
+    Ok(())
+}
+
+/// The profiler view shows the page that is used, and the daemon copies the one that is read and not the one that is written.
+pub(crate) fn counters_find_hot_pages(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let mut export = Export::of(b, "table", "192K")?;
+    export.set_word(65536, 0x1234)?;
+    let _writes = a.sh("while :; do tg-store 1 table 131072 7; done").spawn()?;
+    let _reads = a.sh("exec tg-load 1 table 65536 --watch").spawn()?;
+    let top = a.argv(&["tg-top", "1:table", "--interval", "2", "--count", "1"]).check()?;
+    let row = top.lines().nth(1).with_context(|| format!("no row in\n{top}"))?;
+    ensure!(row.ends_with("1:table+1"), "the hottest page is not the one that is read all the time:\n{top}");
+    let mut daemon = a.argv(&["tg-replicate", "1", "table", "copy", "--reads", "300", "--writes", "1"]).spawn()?;
+    let line = daemon.wait_for_line(Duration::from_secs(60), |line| line.starts_with("page "))?;
+    ensure!(line.starts_with("page 1:") && line.contains("copied"), "{line}");
+    let copy = a.argv(&["tg-load", "0", "copy", "65536"]).check()?;
+    ensure!(copy.trim() == "0x0000000000001234", "the copy holds {copy}");
+    Ok(())
+}
