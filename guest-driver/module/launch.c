@@ -202,7 +202,7 @@ static void tg_stand(void *data)
 	atomic_inc(&still->arrived);
 	/* Nothing of what comes after begins before special mode has ended. */
 	while (!smp_load_acquire(&still->go))
-		barrier();
+		cpu_relax();
 	/* The last look: it may be gone after this. */
 	atomic_inc(&still->left);
 }
