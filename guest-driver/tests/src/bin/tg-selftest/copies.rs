@@ -170,11 +170,19 @@ pub(crate) fn longest(context: &mut Context<'_>) -> Verdict {
         same(format_args!("word {at:#x} from node {left}"), mine.load::<u64>(at)?, value(left, at))?;
     }
     context.sync()?;
-    // As much as there is in one piece, there and back into the very same place.
+    // The longest in one piece: what this node has by now from its left neighbour, then its own.
     if size == MAX_COPY {
+        let second = context.export("second", size)?;
         let begun = Instant::now();
-        copy(&right, 0, own, 0, size)?;
+        copy(&context.import(context.peers.right(), "second")?, 0, own, 0, size)?;
         context.note(format!("{} KiB in one piece: {:.1?}", size >> 10, begun.elapsed()));
+        context.sync()?;
+        let before = context.peers.ring(2 * context.peers.all.len() - 2);
+        for at in (0..half).step_by(8) {
+            let found = [second.load::<u64>(at)?, second.load::<u64>(half + at)?];
+            let expected = [value(before, at), value(context.peers.left(), at)];
+            same(format_args!("words {at:#x} of both halves"), found, expected)?;
+        }
     }
     let beyond = copy(&right, 0, own, 0, MAX_COPY + 1);
     refused("one byte more than the longest", beyond, libc::EINVAL)?;
