@@ -8,6 +8,7 @@
 //! | `tg-export`, `tg-store`, `tg-load` | one segment, one store, one load, by hand |
 //! | `tg-flood`, `tg-watch` | a store loop that outruns the network, and the receiver that checks it |
 //! | `tg-count` | single operations between markers, for the counting plugin |
+//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
 //!
 //! Exit codes of all of them: 0 done, 1 a check failed, 2 usage, 3 the board, the driver or a peer refused.
