@@ -220,6 +220,10 @@ pub(crate) fn without_right(context: &mut Context<'_>) -> Verdict {
         let found = raw_ioctl(node, style, &plain, 0, 8);
         same(format_args!("the errno of style {style:?}"), found, Err(libc::EACCES))?;
     }
+    let reader = node.import(right.node(), &context.name("data")).read_only().open()?;
+    must(matches!(reader.swap(0, 1u64), Err(Error::Right { .. })), || "the library changes what is read-only".into())?;
+    let found = raw_ioctl(node, LaunchStyle::Plain, &reader, 0, 8);
+    same("the errno of an atomic on a read-only import", found, Err(libc::EACCES))?;
     // An exporter that offers loads and stores only.
     let name = context.name("plain");
     let offered = node.export(&name, 4096).owner(READ_WRITE).others(READ_WRITE).create()?;
