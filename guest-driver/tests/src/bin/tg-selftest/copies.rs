@@ -470,10 +470,11 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
         exporters.push(child);
     }
     let mine = context.export("mine", 16 * UNIT)?;
-    let own = mine.remote()?;
     let (from, to) = (context.import(context.peers.right(), "from")?, context.import(context.peers.right(), "to")?);
-    copy(own, 0, &from, 0, 16 * UNIT)?;
-    copy(&to, 0, own, 0, 16 * UNIT)?;
+    // Each copy has imports of its own: on a node that is alone, both of its ends are imports of this board that may fail.
+    let (into, out_of) = (context.import(context.me(), "mine")?, context.import(context.me(), "mine")?);
+    copy(&into, 0, &from, 0, 16 * UNIT)?;
+    copy(&to, 0, &out_of, 0, 16 * UNIT)?;
     context.sync()?;
     let begun = Instant::now();
     let patience = context.patience;
@@ -490,7 +491,7 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
                 Err(Stop::Fail("copies go on though the exporter is dead".into()))
             }
         };
-        let threads = [scope.spawn(until_error(own, &from)), scope.spawn(until_error(&to, own))];
+        let threads = [scope.spawn(until_error(&into, &from)), scope.spawn(until_error(&to, &out_of))];
         std::thread::sleep(Duration::from_millis(50));
         exporters.iter_mut().for_each(|child| drop(child.kill()));
         threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
@@ -505,6 +506,6 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
     }
     context.note(format!("both had ended {:.1?} after the first was launched", begun.elapsed()));
     // Ours is as before.
-    copy(own, 0, own, 8 * UNIT, 8 * UNIT)?;
+    copy(mine.remote()?, 0, mine.remote()?, 8 * UNIT, 8 * UNIT)?;
     context.sync()
 }

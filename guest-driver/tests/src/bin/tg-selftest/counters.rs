@@ -50,8 +50,8 @@ pub(crate) fn kinds_apart(context: &mut Context<'_>) -> Verdict {
     // Other pages, and our own memory, do not count.
     right.put64(UNIT, 1)?;
     right.get64(UNIT)?;
-    local.put64(0, 1)?;
-    local.get64(0)?;
+    local.put64(2 * UNIT, 1)?;
+    local.get64(2 * UNIT)?;
     left(&counter, "of another page", 4, 6)?;
     right.get64(0)?;
     right.get8(UNIT - 1)?;
