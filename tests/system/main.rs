@@ -44,7 +44,6 @@ fn main() -> ExitCode {
     leftovers(&mut suite);
     four_nodes(&mut suite, Scale::from_env());
     oldest_kernel(&mut suite);
-    suite.part("owners_use_the_boards_atomics", || operations::owners_use_the_boards_atomics(settings("mixed")));
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
     suite.part("demo_shows_its_table", demo::shows_its_table);
@@ -93,6 +92,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("lspci_is_the_golden_one", &whole::lspci_is_the_golden_one),
             ("loads_from_each_other_all_progress", &|c| pressure::loads_from_each_other(c, scale)),
             ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
+            ("owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 1)),
             ("i15_counters_find_hot_pages", &operations::counters_find_hot_pages),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
@@ -112,9 +112,11 @@ fn oldest_kernel(suite: &mut Suite) {
     with_cluster(
         suite,
         "kernel-6.1",
-        Cluster::builder().nodes(2).kernel(KernelSeries::V6_1),
+        // Two virtual processors each: special mode has others to stop, locks others to exclude.
+        Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).smp(2),
         &[
             ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
+            ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
             ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
         ],
