@@ -52,7 +52,7 @@
 #define TG_STAND_ATTEMPTS 100
 
 /* How often pages are brought in that are taken away again. */
-#define TG_FAULT_ATTEMPTS 16
+#define TG_FAULT_ATTEMPTS 256
 
 /* A completion is looked for this long before the task sleeps in between. */
 #define TG_DONE_SPIN (100 * NSEC_PER_USEC)

@@ -401,11 +401,11 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 #define TG_CONTEXT_COUNT 0x100
 /* Slots per context. */
 #define TG_CONTEXT_SLOT_COUNT 0x40
-/* Offset of QUIET[0] in the context page; that of slot k is 8 * k further. */
+/* Offset of QUIET of slot 0 in the context page; that of slot k is 8 * k further. */
 #define TG_CONTEXT_QUIET 0x0
 /* Import number that means the whole context. */
 #define TG_CONTEXT_QUIET_ALL 0xffff
-/* Offset of ARM[0] in the context page; that of slot k is 8 * k further. */
+/* Offset of ARM of slot 0 in the context page; that of slot k is 8 * k further. */
 #define TG_CONTEXT_ARM 0x200
 /* Offset of the launch registers of slot 0; those of slot k are TG_CONTEXT_STRIDE * k further. */
 #define TG_CONTEXT_REGISTERS 0x400

@@ -31,11 +31,11 @@ c_consts! {
         COUNT = 256,
         /// Slots per context.
         SLOT_COUNT = 64,
-        /// Offset of QUIET[0] in the context page; that of slot k is 8 * k further.
+        /// Offset of QUIET of slot 0 in the context page; that of slot k is 8 * k further.
         QUIET = 0,
         /// Import number that means the whole context.
         QUIET_ALL = 0xffff,
-        /// Offset of ARM[0] in the context page; that of slot k is 8 * k further.
+        /// Offset of ARM of slot 0 in the context page; that of slot k is 8 * k further.
         ARM = 512,
         /// Offset of the launch registers of slot 0; those of slot k are TG_CONTEXT_STRIDE * k further.
         REGISTERS = 1024,

@@ -353,7 +353,7 @@ fn i14_a_wrong_key_has_no_effect_is_counted_and_in_the_end_kills_the_import() {
     assert_eq!(c.ram_u64(1, EXPORTS), 9);
     assert!(c.nodes[0].hib.counters().bad_keys >= u64::from(KEY_ATTEMPTS));
     c.settle();
-    let state = c.events(0, 64).into_iter().filter(|e| e.0 == event::IMPORT_STATE && e.1 == 20).next_back().unwrap();
+    let state = c.events(0, 64).into_iter().rfind(|e| e.0 == event::IMPORT_STATE && e.1 == 20).unwrap();
     assert_eq!((state.2 >> 16) as u16, Status::BadKey as u16);
 }
 

@@ -304,7 +304,7 @@ int tg_lock(const tg_remote *remote, uint64_t offset, int64_t nanoseconds, uint6
 /* Waits for quiet of all imports of the node handle, then lets the next one in. */
 int tg_unlock(const tg_remote *remote, uint64_t offset, uint64_t ticket);
 
-/* Joins a barrier of count participants, number i on node nodes[i], as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time. */
+/* Joins a barrier of count participants, the i-th on the i-th of nodes, as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time. */
 int tg_barrier_join(const tg_node *node, const char *name, const uint16_t *nodes, uint32_t count, uint32_t me, uint32_t mode, int64_t nanoseconds, tg_barrier **barrier);
 
 /* Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called again. */

@@ -825,7 +825,7 @@ functions! {
         })
     }
 
-    /// Joins a barrier of count participants, number i on node nodes[i], as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time.
+    /// Joins a barrier of count participants, the i-th on the i-th of nodes, as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time.
     fn tg_barrier_join(
         node: *const Node, name: *const c_char, nodes: *const u16, count: u32, me: u32, mode: u32, nanoseconds: i64,
         barrier: *mut *mut Barrier

@@ -46,7 +46,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     let node = Node::open()?;
     let remote = node.import(cli::number("NODE", id)?, name).rights(telegraphos::Rights(17)).open()?;
     let local = node.export(copy, remote.size()).create()?;
-    let unit = u64::from(node.info()?.unit);
+    let unit = node.info()?.unit;
     let arm = |page: u32| remote.arm_counter(page, reads, writes);
     let mut armed: Vec<PageCounter> = Vec::new();
     for page in 0..remote.size().div_ceil(unit) as u32 {

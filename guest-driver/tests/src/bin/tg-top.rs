@@ -63,7 +63,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             return Err(Failure::Usage(format!("{segment:?}: expected NODE:NAME")));
         };
         let remote = node.import(cli::number("NODE", id)?, name).read_only().open()?;
-        for number in 0..remote.size().div_ceil(u64::from(node.info()?.unit)) as u32 {
+        for number in 0..remote.size().div_ceil(node.info()?.unit) as u32 {
             let counter = remote.arm_counter(number, PLENTY, PLENTY)?;
             pages.push(Page { name: segment.clone(), number, counter, reads: 0, writes: 0 });
         }
