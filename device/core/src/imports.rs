@@ -648,12 +648,12 @@ impl Hib {
                     self.progressed(import, out);
                 }
                 Some(Sent::Question { number }) => self.fail_question(number, status, out),
-                Some(Sent::Part { operation, .. }) => self.part_done(operation, status, out),
+                Some(Sent::Part { operation, .. }) => self.part_lost(operation, status, out),
                 None => {}
             }
         }
         for operation in parts {
-            self.part_done(operation, status, out);
+            self.part_lost(operation, status, out);
         }
         for number in questions {
             self.fail_question(number, status, out);

@@ -83,8 +83,9 @@ struct Operation {
     kind: Kind,
     /// Blocks (or the one request of an atomic) under way.
     parts: u32,
-    /// The first thing that went wrong.
+    /// The first thing that went wrong, and the import that it concerns.
     status: Status,
+    blamed: Option<u16>,
 }
 
 /// All operations of the board.
@@ -133,9 +134,10 @@ impl Launcher {
     }
 }
 
-/// The bytes of a block at `offset` of a place: never beyond its export page.
-fn room(place: &Place, offset: u64) -> u64 {
-    UNIT - ((place.offset + offset) & (UNIT - 1))
+/// The bytes of the block at `offset` of a copy: it leaves no export page at either end.
+fn block_length(far: &Place, near: &Place, length: u64, offset: u64) -> u64 {
+    let room = |place: &Place| UNIT - ((place.offset + offset) & (UNIT - 1));
+    (length - offset).min(MAX_BLOCK as u64).min(room(far)).min(room(near))
 }
 
 impl Hib {
@@ -400,6 +402,7 @@ impl Hib {
                     kind,
                     parts: 1,
                     status: Status::Ok,
+                    blamed: None,
                 });
                 let context = self.issuer.open_import(place.import).map_or(0, |i| i.context);
                 let (operand, compare) = (operand & mask, compare & mask);
@@ -435,6 +438,7 @@ impl Hib {
                     kind: Kind::Copy { far, near, get, length, started: 0 },
                     parts: 0,
                     status: Status::Ok,
+                    blamed: None,
                 });
                 self.issuer.peers[usize::from(node)].copies.push_back(number);
                 self.pump_copies(node, out);
@@ -509,7 +513,7 @@ impl Hib {
             }
             let Kind::Copy { far, near, get, length, started } = &mut operation.kind else { continue };
             let offset = *started;
-            let count = (*length - offset).min(MAX_BLOCK as u64).min(room(far, offset)).min(room(near, offset));
+            let count = block_length(far, near, *length, offset);
             *started += count;
             let more = *started < *length;
             let (far, near, get) = (*far, *near, *get);
@@ -521,7 +525,11 @@ impl Hib {
             let context = self.issuer.open_import(far.import).map_or(0, |i| i.context);
             if get {
                 let at = self.issuer.open_import(far.import).map(|i| i.address(far.offset + offset));
-                let Some(at) = at else { continue };
+                let Some(at) = at else {
+                    // Cannot be: an import is not closed while an operation uses it.
+                    self.part_done(number, Status::Argument, far.import, out);
+                    continue;
+                };
                 self.count_access(node, at.page, false, out);
                 self.send_part(node, number, offset, Body::ReadBlock { at, context, length: count as u32 }, out);
             } else {
@@ -530,7 +538,7 @@ impl Hib {
                         let purpose = Purpose::Block { operation: number, offset, page };
                         self.step(Step::LoadBlock { address, length: count as u32 }, purpose, out);
                     }
-                    Err(status) => self.part_done(number, status, out),
+                    Err(status) => self.part_done(number, status, near.import, out),
                 }
             }
         }
@@ -548,22 +556,23 @@ impl Hib {
     pub(crate) fn block_stepped(&mut self, number: u64, offset: u64, result: StepResult, out: &mut Vec<Action>) {
         let Some(operation) = self.launcher.operations.get(&number) else { return };
         let (node, kind, failed) = (operation.node, operation.kind, operation.status != Status::Ok);
-        match (result, kind) {
-            (StepResult::Block(data), Kind::Copy { far, get: false, .. }) if !failed => {
+        let Kind::Copy { far, near, get, .. } = kind else { return };
+        match result {
+            StepResult::Block(data) if !get && !failed => {
                 let import = match self.issuer.open_import(far.import) {
                     Some(import) if !import.dead => import,
                     // Its node went away while the block was loaded.
                     import => {
                         let status = import.and_then(|i| i.error).unwrap_or(Status::NodeDown);
-                        return self.part_done(number, status, out);
+                        return self.part_done(number, status, far.import, out);
                     }
                 };
                 let (at, context) = (import.address(far.offset + offset), import.context);
                 self.count_access(node, at.page, true, out);
                 self.send_part(node, number, offset, Body::WriteBlock { at, context, data }, out);
             }
-            (StepResult::Failed(status), _) => self.part_done(number, status, out),
-            _ => self.part_done(number, Status::Ok, out),
+            StepResult::Failed(status) => self.part_done(number, status, near.import, out),
+            _ => self.part_done(number, Status::Ok, far.import, out),
         }
         self.finish_clearing(out);
     }
@@ -573,37 +582,47 @@ impl Hib {
     /// The answer to a part of an operation.
     pub(crate) fn part_answered(&mut self, number: u64, offset: u64, body: Body, out: &mut Vec<Action>) {
         let Some(operation) = self.launcher.operations.get_mut(&number) else { return };
+        let far = operation.imports[0].unwrap_or_default();
         match (body, &mut operation.kind) {
             (Body::AtomicReply { status, data }, Kind::Atomic { value }) => {
                 *value = data;
-                self.part_done(number, status, out);
+                self.part_done(number, status, far, out);
             }
-            (Body::WriteAck { status }, Kind::Copy { get: false, .. }) => self.part_done(number, status, out),
-            (Body::BlockReply { status: Status::Ok, data }, Kind::Copy { near, get: true, .. }) => {
+            (Body::WriteAck { status }, Kind::Copy { get: false, .. }) => self.part_done(number, status, far, out),
+            (Body::BlockReply { status: Status::Ok, data }, Kind::Copy { far: place, near, get: true, length, .. }) => {
                 let near = *near;
-                if operation.status != Status::Ok {
-                    return self.part_done(number, Status::Ok, out);
+                let asked = block_length(place, &near, *length, offset);
+                if operation.status != Status::Ok || data.len() as u64 != asked {
+                    // More than was asked for would run over other memory, less leave a hole.
+                    return self.part_done(number, Status::Invalid, far, out);
                 }
                 match self.near_address(&near, offset, data.len() as u64, Rights::WRITE) {
                     Ok((page, address)) => {
                         let purpose = Purpose::Block { operation: number, offset, page };
                         self.step(Step::StoreBlock { address, data }, purpose, out);
                     }
-                    Err(status) => self.part_done(number, status, out),
+                    Err(status) => self.part_done(number, status, near.import, out),
                 }
             }
-            (Body::BlockReply { status, .. }, Kind::Copy { get: true, .. }) => self.part_done(number, status, out),
+            (Body::BlockReply { status, .. }, Kind::Copy { get: true, .. }) => self.part_done(number, status, far, out),
             // A peer that answers something else has lost its mind.
-            _ => self.part_done(number, Status::Invalid, out),
+            _ => self.part_done(number, Status::Invalid, far, out),
         }
     }
 
-    /// A part of an operation has ended; the operation with its last one.
-    pub(crate) fn part_done(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+    /// A part of an operation has been lost with its node.
+    pub(crate) fn part_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+        let far = self.launcher.operations.get(&number).and_then(|operation| operation.imports[0]);
+        self.part_done(number, status, far.unwrap_or_default(), out);
+    }
+
+    /// A part of an operation has ended; the operation with its last one. An error concerns this import.
+    fn part_done(&mut self, number: u64, status: Status, import: u16, out: &mut Vec<Action>) {
         let Some(operation) = self.launcher.operations.get_mut(&number) else { return };
         operation.parts = operation.parts.saturating_sub(1);
-        if operation.status == Status::Ok {
+        if operation.status == Status::Ok && status != Status::Ok {
             operation.status = status;
+            operation.blamed = Some(import);
         }
         let failed = operation.status != Status::Ok;
         let (node, parts) = (operation.node, operation.parts);
@@ -625,7 +644,7 @@ impl Hib {
 
     fn end(&mut self, number: u64, out: &mut Vec<Action>) {
         let Some(operation) = self.launcher.operations.remove(&number) else { return };
-        let Operation { origin, notify, node, imports, kind, status, .. } = operation;
+        let Operation { origin, notify, node, imports, kind, status, blamed, .. } = operation;
         let value = match kind {
             Kind::Atomic { value } if status == Status::Ok => Some(value),
             Kind::Atomic { .. } => Some(u64::MAX),
@@ -633,7 +652,7 @@ impl Hib {
         };
         if status != Status::Ok {
             out.push(Action::Notice(Notice::FailedOperation { node, status }));
-            if let Some(import) = imports[0] {
+            if let Some(import) = blamed {
                 self.latch(import, status, out);
             }
         }
@@ -680,6 +699,7 @@ impl Hib {
             let Some(operation) = self.launcher.operations.get_mut(&number) else { continue };
             if operation.status == Status::Ok {
                 operation.status = status;
+                operation.blamed = operation.imports[0];
             }
             if operation.parts == 0 {
                 self.end(number, out);

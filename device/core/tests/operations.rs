@@ -570,6 +570,44 @@ fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
 }
 
 #[test]
+fn a_failure_is_latched_on_the_import_it_concerns() {
+    for (gone, get) in [(0, false), (0, true), (1, false), (1, true)] {
+        let mut c = three(1, None);
+        let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
+        assert_eq!(c.admin(gone, clear).status, 0);
+        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        let (to, from) = if get { (own, far) } else { (far, own) };
+        assert_eq!(c.copy(0, to, from, 100), Status::NotGranted);
+        for import in [0, 1] {
+            let wanted = if import == u64::from(gone) { Status::NotGranted as u16 } else { 0 };
+            assert_eq!(c.quiet(0, import, 70 + import), wanted, "import {import}, {gone} gone, get {get}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_answers_more_or_less_than_was_asked_for_is_refused() {
+    use telegraphos_wire::{Body, Packet};
+    let longer = |packet: &mut Packet| {
+        if let Body::BlockReply { data, .. } = &mut packet.body {
+            *data = vec![0xee; data.len() + 8].into();
+        }
+    };
+    let shorter = |packet: &mut Packet| {
+        if let Body::BlockReply { data, .. } = &mut packet.body {
+            *data = vec![0xee; data.len() - 1].into();
+        }
+    };
+    for tamper in [longer as fn(&mut Packet), shorter] {
+        let mut c = three(1, None);
+        c.tamper = Some(tamper);
+        let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        assert_eq!(c.copy(0, own, far, 100), Status::Invalid);
+        assert!(bytes(&c, 0, 0, 200).iter().all(|byte| *byte == 0), "nothing was stored");
+    }
+}
+
+#[test]
 fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
     for seed in 0..60 {
         let mut c = three(seed, None);

@@ -88,6 +88,8 @@ pub(crate) struct Cluster {
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
     cookies: u64,
+    /// What a hostile node makes of packets on the ideal network.
+    pub(crate) tamper: Option<fn(&mut Packet)>,
     /// Things that have happened.
     pub(crate) moment: u64,
 }
@@ -127,6 +129,7 @@ impl Cluster {
             rng: Rng::new(seed),
             packets: 0,
             cookies: 1 << 40,
+            tamper: None,
             moment: 0,
         }
     }
@@ -505,7 +508,10 @@ impl Cluster {
                 self.arrive(id, frame);
             }
             Choice::Deliver(wire) => {
-                let packet = self.wires.get_mut(&wire).and_then(|q| q.pop_front()).unwrap();
+                let mut packet = self.wires.get_mut(&wire).and_then(|q| q.pop_front()).unwrap();
+                if let Some(tamper) = self.tamper {
+                    tamper(&mut packet);
+                }
                 if packet.class() != Class::Reply {
                     self.event(packet.src, Event::Credit { class: packet.class(), count: 1 });
                 }
