@@ -55,7 +55,7 @@ pub struct Settings {
     /// Waiting stores of the whole board at which stores are lost [default: 262144]
     #[arg(long, value_name = "N")]
     pub reserve: Option<u32>,
-    /// Guest messages without a pause at which importing processes are stopped [default: 65536]
+    /// Guest messages without a pause at which importing processes are stopped [default: 8192]
     #[arg(long, value_name = "N")]
     pub intake_limit: Option<u32>,
     /// Packets of each class the fabric may send ahead, 1 to 2048 [default: 256]

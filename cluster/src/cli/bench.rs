@@ -174,7 +174,7 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, plot: Option<PathB
     for (size, by_op) in copies {
         let base = memcpy(*size).map_err(failed)?;
         let throughput = |ns: f64| *size as f64 / ns * 1e3;
-        out += &format!("{size:>10} {:>10.2} us", base / 1e3);
+        out += &format!("{size:>10} {:>10.3} us", base / 1e3);
         lines[0].points.push((*size as f64, throughput(base)));
         for (op, line) in ops.iter().zip(&mut lines[1..]) {
             match by_op.get(*op) {

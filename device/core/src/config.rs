@@ -91,7 +91,7 @@ impl HibConfig {
             congest_at: 1024,
             clear_at: 256,
             reserve: 262_144,
-            intake_limit: 65_536,
+            intake_limit: 8192,
             credits: [telegraphos_wire::link::DEFAULT_CREDITS; 4],
             msix: false,
             contexts: 256,

@@ -330,9 +330,7 @@ impl Hib {
     /// `LAUNCH` of a slot was written: its arguments are consumed whatever comes of it.
     fn launch(&mut self, number: u16, slot: u8, word: u64, offset: u64, out: &mut Vec<Action>) {
         let quiet = self.issuer.contexts.get(&number).is_some_and(|c| c.quiets.contains_key(&slot));
-        if quiet || self.launcher.busy(number, slot) {
-            return self.bad_access(Bar::Contexts, offset, 8, Status::Busy, out);
-        }
+        let busy = quiet || self.launcher.busy(number, slot);
         let registers = self.launcher.registers.remove(&(number, slot)).unwrap_or_default();
         if self.launcher.special.is_some_and(|(c, s, _)| (c, s) == (number, slot)) {
             self.launcher.special = None;
@@ -340,6 +338,11 @@ impl Hib {
         let Some(Launch { operation, notify, cookie }) = Launch::decode(word) else {
             return self.bad_access(Bar::Contexts, offset, 8, Status::Invalid, out);
         };
+        if busy {
+            // Told by its cookie; the word of the one that is under way comes later, and is not lost.
+            self.bad_access(Bar::Contexts, offset, 8, Status::Busy, out);
+            return self.slot_done((number, slot), cookie, Status::Busy, None, notify, out);
+        }
         let origin = Origin::Slot { context: number, slot, cookie };
         let low = [registers.length >> 48 & 7, registers.length >> 52 & 7];
         let length = registers.length & ((1 << 48) - 1);

@@ -379,8 +379,19 @@ fn a_busy_slot_takes_no_second_launch() {
         }
     }
     assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Busy as u16);
+    assert_eq!(c.finish(0, 0, 6, 2).0, Status::Busy, "the second one is told");
     c.settle();
-    assert_eq!((c.done(0, 0, 6), c.ram_u64(1, EXPORTS)), ((0, 1), 1));
+    assert_eq!((c.done(0, 0, 6), c.ram_u64(1, EXPORTS)), ((0, 1), 1), "the first one goes on");
+    // Also in special mode, which it ends.
+    for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 3), 1, 0, word) {
+        c.launch_step(0, 0, 6, step);
+    }
+    c.register(0, Register::Special, regs::SPECIAL_ENTER | 6);
+    c.store(0, word, 8, 7);
+    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 4).encode());
+    assert_eq!(c.nodes[0].hib.register(Register::Special), 0);
+    assert_eq!(c.finish(0, 0, 6, 4).0, Status::Busy);
+    assert_eq!(c.finish(0, 0, 6, 3), (Status::Ok, 1));
 }
 
 // ---- the other launch styles ----
