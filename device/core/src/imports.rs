@@ -558,11 +558,12 @@ impl Hib {
         let Some(import) = self.issuer.import(number) else { return };
         let first = !import.cut;
         import.cut = true;
+        // First the error: a quiet that waits only for what is dropped now must report it.
+        self.latch(number, status, out);
         // What waits was issued before a store that found no room, and still goes out; after a refusal it must not.
         if status != Status::Cut && first && !self.config.has(Bug::PassLostStore) {
             self.purge(number, out);
         }
-        self.latch(number, status, out);
         if first {
             self.cause(Cause::ImportState(number), out);
         }

@@ -114,6 +114,35 @@ fn i7_quiet_waits_for_every_earlier_store() {
 }
 
 #[test]
+fn i7_quiet_reports_stores_that_were_never_sent() {
+    for link in [false, true] {
+        let mut c = pair(1, None);
+        c.import(0, 1, "seg", 6, 4);
+        // Another import's stores take all that may be under way at once; these wait, and are dropped with their node.
+        for i in 0..20 {
+            let address = c.address(1, if i < 10 { 4 } else { 0 }, 8 * i);
+            c.store(0, address, 8, i);
+        }
+        c.start_quiet(0, 5, 1, 44);
+        c.event(0, if link { Event::LinkDown } else { Event::NodeDown { node: 1 } });
+        c.settle();
+        let wanted = if link { Status::LinkDown } else { Status::NodeDown };
+        assert_eq!(c.quiet_word(0, 5), (wanted as u16, 44));
+        // A refusal drops them as well.
+        let mut c = pair(1, None);
+        let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
+        assert_eq!(c.admin(1, clear).status, 0);
+        for i in 0..20 {
+            let address = c.address(1, 0, 8 * i);
+            c.store(0, address, 8, i);
+        }
+        c.start_quiet(0, 5, 1, 44);
+        c.settle();
+        assert_eq!(c.quiet_word(0, 5), (Status::NotGranted as u16, 44));
+    }
+}
+
+#[test]
 fn quiet_of_one_import_does_not_wait_for_another() {
     let mut c = pair(3, None);
     let (one, two) = (c.address(1, 0, 0), c.address(2, 0, 0));
