@@ -51,7 +51,7 @@
 #define TG_STAND_LIMIT (20 * NSEC_PER_MSEC)
 #define TG_STAND_ATTEMPTS 100
 
-/* How often pages are brought in that are taken away again, or mappings waited for. */
+/* How often pages are brought in that are taken away again. */
 #define TG_FAULT_ATTEMPTS 256
 
 /* A completion is looked for this long before the task sleeps in between. */
@@ -305,8 +305,8 @@ static int tg_special_look_up(struct tg_special *special, struct mm_struct *mm)
 }
 
 /*
- * One attempt: 0, -EAGAIN if a page was not there or the mappings were in use,
- * -EBUSY if the other processors did not stand, or an errno that is final.
+ * One attempt: 0, -EAGAIN if a page was not there, -EBUSY if the other processors
+ * did not stand, or an errno that is final.
  */
 static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
 {
@@ -316,9 +316,8 @@ static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
 		return -EINTR;
 	/* No processor joins meanwhile. */
 	cpus_read_lock();
-	/* Not waited for here: a process can hold its own for long, and others up. */
-	err = -EAGAIN;
-	if (mmap_read_trylock(mm)) {
+	err = mmap_read_lock_killable(mm);
+	if (!err) {
 		err = tg_special_look_up(special, mm);
 		if (!err)
 			err = tg_special_alone(special);
