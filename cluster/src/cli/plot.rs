@@ -61,6 +61,7 @@ pub(super) fn log_log(title: &str, x_title: &str, y_title: &str, lines: &[Line])
         y += 1.0;
     }
     let _ = writeln!(svg, "<g stroke=\"#dddddd\">\n{grid}</g>");
+    let mut labels: Vec<f64> = Vec::new();
     for (line, colour) in lines.iter().filter(|line| !line.points.is_empty()).zip(COLOURS.iter().cycle()) {
         let place = |(x, y): &(f64, f64)| (across(x.log2()), up(y.log10()));
         let path: Vec<String> = line.points.iter().map(place).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
@@ -73,7 +74,12 @@ pub(super) fn log_log(title: &str, x_title: &str, y_title: &str, lines: &[Line])
             let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>");
         }
         if let Some((x, y)) = line.points.last().map(place) {
-            let (x, y) = (x + 8.0, y + 4.0);
+            // Below those that are there already.
+            let (x, mut y) = (x + 8.0, y + 4.0);
+            while labels.iter().any(|label| (label - y).abs() < 14.0) {
+                y += 1.0;
+            }
+            labels.push(y);
             let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{colour}\">{}</text>", line.name);
         }
     }
