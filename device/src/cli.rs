@@ -7,15 +7,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use log::{error, warn};
+use telegraphos_fabric::service;
 use telegraphos_fabric::settings::SettingsError;
 
 use crate::crate_server::CrateServer;
 use crate::guard::Guard;
 use crate::settings::{ServerKind, Settings};
 use crate::shell::{Config, HibServer, ServeError, ShutdownHandle};
-
-/// Exit code of a wrong command line or configuration file (also clap's).
-const USAGE: u8 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -43,35 +41,23 @@ struct Cli {
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match service::parse(args) {
         Ok(cli) => cli,
-        Err(e) => {
-            // Help and version are no errors: clap knows which stream and code they take.
-            let _ = e.print();
-            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(USAGE));
-        }
+        Err(code) => return code,
     };
+    let usage = |e| service::usage("telegraphos-hib", &e);
     let settings = match load(cli) {
         Ok(settings) => settings,
-        Err(e) => return usage(&e),
+        Err(e) => return usage(e),
     };
-    let filter = settings.log.clone().unwrap_or_else(|| "info".to_string());
-    // A logger that is there already (another command runs us) stays.
-    let _ = env_logger::Builder::new().parse_filters(&filter).try_init();
+    service::start_log(settings.log.as_deref());
     let config = match settings.config() {
         Ok(config) => config,
-        Err(e) => return usage(&e),
+        Err(e) => return usage(e),
     };
     let options = qemu_options(&config.socket);
     let node = config.hib.node;
-    let served = serve(settings.server.unwrap_or_default(), config, node, &options);
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            error!("{e}");
-            ExitCode::FAILURE
-        }
-    }
+    service::exit_code(serve(settings.server.unwrap_or_default(), config, node, &options))
 }
 
 fn serve(kind: ServerKind, config: Config, node: u16, options: &str) -> Result<(), ServeError> {
@@ -108,11 +94,6 @@ fn load(cli: Cli) -> Result<Settings, SettingsError> {
         Some(file) => cli.settings.over(Settings::from_file(file)?),
         None => cli.settings,
     })
-}
-
-fn usage(e: &SettingsError) -> ExitCode {
-    eprintln!("telegraphos-hib: {e}\nTry telegraphos-hib --help.");
-    ExitCode::from(USAGE)
 }
 
 fn stop_on_signals(handle: ShutdownHandle) -> Result<(), ServeError> {

@@ -6,13 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
-use log::error;
 
 use crate::fabric::{Config, Fabric, FabricError, ShutdownHandle};
+use crate::service;
 use crate::settings::Settings;
-
-/// Exit code of a wrong command line or configuration file (also clap's).
-const USAGE: u8 = 2;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -38,13 +35,9 @@ struct Cli {
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let cli: Cli = match service::parse(args) {
         Ok(cli) => cli,
-        Err(e) => {
-            // Help and version are no errors: clap knows which stream and code they take.
-            let _ = e.print();
-            return ExitCode::from(u8::try_from(e.exit_code()).unwrap_or(USAGE));
-        }
+        Err(code) => return code,
     };
     let settings = match &cli.config {
         Some(file) => Settings::read(file).map(|base| cli.settings.or(base)),
@@ -52,20 +45,10 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let (settings, config) = match settings.and_then(|s| s.config().map(|config| (s, config))) {
         Ok(both) => both,
-        Err(e) => {
-            eprintln!("telegraphos-fabric: {e}\nTry telegraphos-fabric --help.");
-            return ExitCode::from(USAGE);
-        }
+        Err(e) => return service::usage("telegraphos-fabric", &e),
     };
-    // A logger that is there already (another command runs us) stays.
-    let _ = env_logger::Builder::new().parse_filters(settings.log.as_deref().unwrap_or("info")).try_init();
-    match serve(config) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            error!("{e}");
-            ExitCode::FAILURE
-        }
-    }
+    service::start_log(settings.log.as_deref());
+    service::exit_code(serve(config))
 }
 
 fn serve(config: Config) -> Result<(), FabricError> {

@@ -21,8 +21,9 @@ use telegraphos_wire::link::{DEFAULT_CREDITS, Frame, MAX_LEN};
 use telegraphos_wire::{Class, WindowLayout};
 
 use crate::limit::{Limiter, Suffix};
-use crate::link::{Input, Output};
+use crate::link::Input;
 use crate::listener::{ListenError, Listener};
+use crate::send_queue::SendQueue;
 
 /// Frames of the largest size that one connection's output buffer holds: 1 MiB.
 const OUT_ROOM: usize = (1 << 20) / MAX_LEN;
@@ -106,7 +107,7 @@ impl ShutdownHandle {
 struct Connection {
     stream: OwnedFd,
     input: Input,
-    output: Output,
+    output: SendQueue,
     /// The socket was full; nothing is sent until it is writable.
     blocked: bool,
     /// Epoll watches for writable.
@@ -255,7 +256,7 @@ impl Fabric {
             self.connections[port] = Some(Connection {
                 stream,
                 input: Input::new(),
-                output: Output::default(),
+                output: SendQueue::default(),
                 blocked: false,
                 watched: false,
                 touched: false,
@@ -411,7 +412,7 @@ impl Fabric {
             match action {
                 Action::Send(port, frame) => {
                     if let Some(connection) = self.connection(port) {
-                        connection.output.push(&frame);
+                        frame.encode(connection.output.bytes());
                         connection.joined |= matches!(frame, Frame::Welcome { .. });
                     }
                     self.touch(port);

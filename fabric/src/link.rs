@@ -16,9 +16,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use telegraphos_wire::link::{Frame, MAX_LEN};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
+
+use crate::send_queue::SendQueue;
 
 /// Bytes asked for in one receive.
 pub const BATCH: usize = 64 << 10;
@@ -69,45 +71,6 @@ impl Input {
     }
 }
 
-/// Encoded frames that wait for the socket.
-#[derive(Debug, Default)]
-pub(crate) struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
-}
-
-impl Output {
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.sent
-    }
-
-    pub(crate) fn push(&mut self, frame: &Frame) {
-        frame.encode(&mut self.bytes);
-    }
-
-    /// One send (more only while the kernel takes part of it). True when nothing is left.
-    pub(crate) fn flush(&mut self, fd: BorrowedFd<'_>) -> io::Result<bool> {
-        while self.len() > 0 {
-            match net::send(fd, &self.bytes[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(n) => self.sent += n,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // Moving the rest costs no more than sending it did: only when at least half has gone.
-                    if self.sent >= self.bytes.len() / 2 {
-                        self.bytes.drain(..self.sent);
-                        self.sent = 0;
-                    }
-                    return Ok(false);
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-        self.bytes.clear();
-        self.sent = 0;
-        Ok(true)
-    }
-}
-
 /// The output buffer is full: the fabric does not read, or more was sent than credits allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputFull;
@@ -137,7 +100,7 @@ pub struct Received {
 pub struct LinkClient {
     stream: OwnedFd,
     input: Input,
-    output: Output,
+    output: SendQueue,
 }
 
 impl LinkClient {
@@ -165,7 +128,7 @@ impl LinkClient {
 
     /// A link over a stream that is already connected.
     pub fn from_stream(stream: impl Into<OwnedFd>) -> LinkClient {
-        LinkClient { stream: stream.into(), input: Input::new(), output: Output::default() }
+        LinkClient { stream: stream.into(), input: Input::new(), output: SendQueue::default() }
     }
 
     /// The descriptor to poll.
@@ -183,7 +146,7 @@ impl LinkClient {
         if self.output.len() + MAX_LEN > OUT_LIMIT {
             return Err(OutputFull);
         }
-        self.output.push(frame);
+        frame.encode(self.output.bytes());
         Ok(())
     }
 
@@ -203,11 +166,11 @@ impl LinkClient {
     /// say why): here it only discards what is queued.
     pub fn flush(&mut self) -> io::Result<bool> {
         match self.output.flush(self.stream.as_fd()) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-                self.output = Output::default();
+            Err(Errno::PIPE | Errno::CONNRESET) => {
+                self.output = SendQueue::default();
                 Ok(true)
             }
-            result => result,
+            result => Ok(result?),
         }
     }
 

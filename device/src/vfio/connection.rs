@@ -11,7 +11,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags};
+use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use telegraphos_fabric::send_queue::SendQueue;
 
 use super::message::{self, Desync, HEADER_LEN, Header, MAX_FDS, MAX_MESSAGE, flag};
 
@@ -129,20 +130,17 @@ impl Input {
 
 /// Replies that wait for the socket.
 #[derive(Debug, Default)]
-pub struct Output {
-    bytes: Vec<u8>,
-    sent: usize,
-}
+pub struct Output(SendQueue);
 
 impl Output {
     /// Bytes that wait.
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.sent
+        self.0.len()
     }
 
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.0.is_empty()
     }
 
     /// Whether no further message should be taken.
@@ -154,9 +152,10 @@ impl Output {
     pub fn reply(&mut self, request: &Header, body: &[&[u8]]) {
         let size = HEADER_LEN + body.iter().map(|part| part.len()).sum::<usize>();
         let header = Header { size: size as u32, flags: flag::REPLY, error: 0, ..*request };
-        self.bytes.extend_from_slice(bytemuck::bytes_of(&header));
+        let bytes = self.0.bytes();
+        bytes.extend_from_slice(bytemuck::bytes_of(&header));
         for part in body {
-            self.bytes.extend_from_slice(part);
+            bytes.extend_from_slice(part);
         }
     }
 
@@ -168,7 +167,7 @@ impl Output {
             error: errno.raw_os_error() as u32,
             ..*request
         };
-        self.bytes.extend_from_slice(bytemuck::bytes_of(&header));
+        self.0.bytes().extend_from_slice(bytemuck::bytes_of(&header));
     }
 
     /// Appends `count` zero bytes of a reply body and lets `fill` write them; takes them back if it fails.
@@ -179,38 +178,18 @@ impl Output {
         count: usize,
         fill: impl FnOnce(&mut [u8]) -> Option<T>,
     ) -> Option<T> {
-        let before = self.bytes.len();
+        let before = self.0.bytes().len();
         self.reply(request, &[head]);
         let size = (HEADER_LEN + head.len() + count) as u32;
-        self.bytes[before + 4..before + 8].copy_from_slice(&size.to_le_bytes());
-        let at = self.bytes.len();
-        self.bytes.resize(at + count, 0);
-        let filled = fill(&mut self.bytes[at..]);
+        let bytes = self.0.bytes();
+        bytes[before + 4..before + 8].copy_from_slice(&size.to_le_bytes());
+        let at = bytes.len();
+        bytes.resize(at + count, 0);
+        let filled = fill(&mut bytes[at..]);
         if filled.is_none() {
-            self.bytes.truncate(before);
+            bytes.truncate(before);
         }
         filled
-    }
-
-    fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-        while !self.is_empty() {
-            match net::send(socket, &self.bytes[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(n) => self.sent += n,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // Moving the rest costs no more than sending did: only when at least half has gone.
-                    if self.sent >= self.bytes.len() / 2 {
-                        self.bytes.drain(..self.sent);
-                        self.sent = 0;
-                    }
-                    return Ok(());
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        self.bytes.clear();
-        self.sent = 0;
-        Ok(())
     }
 }
 
@@ -259,7 +238,7 @@ impl Connection {
 
     /// Sends what waits, as far as the socket takes it.
     pub fn flush(&mut self) -> Result<(), Errno> {
-        self.output.flush(self.socket.as_fd())
+        self.output.0.flush(self.socket.as_fd()).map(|_| ())
     }
 }
 
@@ -272,7 +251,7 @@ impl Drop for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage};
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
     use std::io::IoSlice;
     use std::os::unix::net::UnixStream;
 
