@@ -128,10 +128,6 @@ impl Launcher {
     pub(crate) fn reset(&mut self) {
         *self = Launcher { next: self.next, ..Launcher::default() };
     }
-
-    fn busy(&self, context: u16, slot: u8) -> bool {
-        self.slots.contains_key(&(context, slot))
-    }
 }
 
 /// The bytes of the block at `offset` of a copy: it leaves no export page at either end.
@@ -217,8 +213,11 @@ impl Hib {
     /// A load from the argument aperture: the second half of a SHRIMP command. Reads as 1 if the copy was started, which ends in slot 63 of the
     /// context whose import the destination is.
     pub(crate) fn command_load(&mut self, offset: u64, out: &mut Vec<Action>) -> Option<u64> {
+        if self.config.launching != Launching::CommandPages {
+            return None;
+        }
         let address = self.config.window.decode(offset);
-        if self.config.launching != Launching::CommandPages || address.aperture != Aperture::Argument {
+        if address.aperture != Aperture::Argument {
             return None;
         }
         let started = (|| {
@@ -308,7 +307,7 @@ impl Hib {
 
     /// Whether a slot has an unfinished operation.
     pub(crate) fn slot_is_busy(&self, context: u16, slot: u8) -> bool {
-        self.launcher.busy(context, slot)
+        self.launcher.slots.contains_key(&(context, slot))
     }
 
     /// `ARM[slot]` <- cookie: an event when it is done, or now if it is.
@@ -330,7 +329,7 @@ impl Hib {
     /// `LAUNCH` of a slot was written: its arguments are consumed whatever comes of it.
     fn launch(&mut self, number: u16, slot: u8, word: u64, offset: u64, out: &mut Vec<Action>) {
         let quiet = self.issuer.contexts.get(&number).is_some_and(|c| c.quiets.contains_key(&slot));
-        let busy = quiet || self.launcher.busy(number, slot);
+        let busy = quiet || self.slot_is_busy(number, slot);
         let registers = self.launcher.registers.remove(&(number, slot)).unwrap_or_default();
         if self.launcher.special.is_some_and(|(c, s, _)| (c, s) == (number, slot)) {
             self.launcher.special = None;

@@ -15,20 +15,7 @@ const RW: Rights = Rights(3);
 const SEEDS: u64 = 200;
 
 fn pair(seed: u64, bug: Option<Bug>) -> Cluster {
-    let mut cluster = Cluster::new(3, seed, |c| {
-        c.bug = bug;
-        c.outstanding = 4;
-        c.credits = [8; 4];
-    });
-    for id in 0..3 {
-        cluster.export(id, "seg", 0, 2, RW);
-    }
-    for id in 0..3u16 {
-        for other in 0..3u16 {
-            cluster.import(id, other, "seg", other, 0);
-        }
-    }
-    cluster
+    Cluster::of_three(seed, RW, bug)
 }
 
 /// A check finds nothing on the real core, and finds its deliberate bug.

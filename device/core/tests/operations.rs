@@ -15,22 +15,8 @@ use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, Status, UNIT, event};
 /// Everything but remote enqueue.
 const ALL: Rights = Rights(23);
 
-/// Three boards; each exports two pages and has imported those of all, its own included, as import = node.
 fn three(seed: u64, bug: Option<Bug>) -> Cluster {
-    let mut c = Cluster::new(3, seed, |config| {
-        config.bug = bug;
-        config.outstanding = 4;
-        config.credits = [8; 4];
-    });
-    for id in 0..3 {
-        c.export(id, "seg", 0, 2, ALL);
-    }
-    for id in 0..3u16 {
-        for other in 0..3u16 {
-            c.import(id, other, "seg", other, 0);
-        }
-    }
-    c
+    Cluster::of_three(seed, ALL, bug)
 }
 
 fn atomic(op: AtomicOp, size: u8, cookie: u64) -> Launch {

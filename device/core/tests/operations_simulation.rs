@@ -19,7 +19,7 @@
 
 mod common;
 
-use common::{Cluster, EXPORTS, LaunchStep, key_of};
+use common::{Cluster, EXPORTS, LaunchStep, key_of, over_seeds};
 use hib_core::{Bug, Event};
 use std::collections::BTreeMap;
 use telegraphos_wire::admin::{self, Command, CounterCommand};
@@ -565,16 +565,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut BTreeMap<Kind, u64>) -> Result<(
 #[test]
 fn i7_i8_i14_i15_and_linearisability_on_random_schedules() {
     let mut tally = BTreeMap::new();
-    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
-        let seed = seed.parse().unwrap();
-        run(seed, None, &mut tally).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        return;
-    }
-    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full");
-    let seeds = if full { 100_000 } else { 10_000 };
-    for seed in 0..seeds {
-        run(seed, None, &mut tally).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    }
+    let Some(seeds) = over_seeds(10_000, 100_000, |seed| run(seed, None, &mut tally)) else { return };
     println!("{seeds} schedules of {OPERATIONS} operations on {NODES} nodes:");
     for kind in KINDS {
         let count = tally.get(&kind).copied().unwrap_or(0);

@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{Cluster, name64};
+use common::{Cluster, name64, over_seeds};
 use hib_core::{Bug, Event};
 use std::collections::BTreeMap;
 use telegraphos_wire::Rights;
@@ -304,20 +304,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut Tally) -> Result<(), String> {
 #[test]
 fn i8_i7_prefix_of_every_life_lands_once_in_order_whatever_fails() {
     let mut tally = Tally::new();
-    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
-        let seed = seed.parse().unwrap();
-        if let Err(e) = run(seed, None, &mut tally) {
-            panic!("seed {seed}: {e}");
-        }
-        return;
-    }
-    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full");
-    let seeds = if full { 20_000 } else { 400 };
-    for seed in 0..seeds {
-        if let Err(e) = run(seed, None, &mut tally) {
-            panic!("seed {seed}: {e}");
-        }
-    }
+    let Some(seeds) = over_seeds(400, 20_000, |seed| run(seed, None, &mut tally)) else { return };
     println!("{seeds} seeds of {STEPS} steps; operations after each fault:");
     for operation in [Operation::Store, Operation::Load, Operation::Quiet, Operation::Import] {
         for fault in [Fault::None, Fault::Reset, Fault::Crash, Fault::LinkFlap, Fault::Revoke] {

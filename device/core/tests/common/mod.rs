@@ -6,7 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
-use hib_core::{Action, Bar, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
+use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_wire::admin::{self, Command, Completion};
@@ -144,6 +144,25 @@ impl Cluster {
                 cluster.event(id, Event::NodeUp { node: other, incarnation: 0x1000 });
             }
             cluster.start(id);
+        }
+        cluster
+    }
+
+    /// Three boards with small windows over an ideal network. Each exports two pages as "seg" with these rights and has
+    /// imported those of all, its own included, as import = node.
+    pub(crate) fn of_three(seed: u64, rights: Rights, bug: Option<Bug>) -> Cluster {
+        let mut cluster = Cluster::new(3, seed, |config| {
+            config.bug = bug;
+            config.outstanding = 4;
+            config.credits = [8; 4];
+        });
+        for id in 0..3 {
+            cluster.export(id, "seg", 0, 2, rights);
+        }
+        for id in 0..3u16 {
+            for other in 0..3u16 {
+                cluster.import(id, other, "seg", other, 0);
+            }
         }
         cluster
     }
@@ -670,6 +689,19 @@ impl Cluster {
         }
         panic!("quiet never completes");
     }
+}
+
+/// Checks so many seeds, or at full scale more, and returns how many; a failure names its seed. With `TELEGRAPHOS_SEED=n` that one
+/// alone, and `None`.
+pub(crate) fn over_seeds(ci: u64, full: u64, mut check: impl FnMut(u64) -> Result<(), String>) -> Option<u64> {
+    let mut checked = |seed| check(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
+        checked(seed.parse().unwrap());
+        return None;
+    }
+    let seeds = if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") { full } else { ci };
+    (0..seeds).for_each(checked);
+    Some(seeds)
 }
 
 /// One store of a launch.
