@@ -100,6 +100,12 @@
 #define TG_REG_COUNT_COPIES 0x140
 /* 64 bit, read: Arguments refused for their key or context since reset. */
 #define TG_REG_COUNT_BAD_KEYS 0x148
+/* 64 bit, read: Enqueue requests accepted from this node's processors since reset. */
+#define TG_REG_COUNT_ENQUEUES 0x150
+/* 64 bit, read: Elements committed to this node's queues since reset. */
+#define TG_REG_COUNT_ELEMENTS 0x158
+/* 64 bit, read: Overflows of this node's queues since reset. */
+#define TG_REG_COUNT_OVERFLOWS 0x160
 
 /* BAR0 constants */
 /* Value of the MAGIC register. */
@@ -184,6 +190,12 @@
 #define TG_ERR_NOT_LOCAL 0x19
 /* An operation was launched without its arguments, or with one that is gone. */
 #define TG_ERR_ARGUMENT 0x1a
+/* The header of the queue is not sound: its size is not the one granted, or head or tail lie outside 3 to size - 1. */
+#define TG_ERR_QUEUE_HEADER 0x1b
+/* The page is not a queue, or the enqueue is not at the queue's base or not of its word width. */
+#define TG_ERR_NOT_QUEUE 0x1c
+/* The node of the queue has no hold slots left for another import of a queue, or more elements came than were reserved. */
+#define TG_ERR_NO_HOLD 0x1d
 
 /* Rights */
 /* Loads. */
@@ -210,9 +222,9 @@
 #define TG_ADMIN_SEGMENT_PUBLISH 0x5
 /* Withdraw `name`. Its grants stay until GRANT_CLEAR. */
 #define TG_ADMIN_SEGMENT_WITHDRAW 0x6
-/* Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation and rights. */
+/* Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation, rights and, for a queue, width. */
 #define TG_ADMIN_LOOKUP 0x7
-/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. */
+/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves hold slots at that node. */
 #define TG_ADMIN_IMPORT_SET 0x8
 /* Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding. */
 #define TG_ADMIN_IMPORT_CLEAR 0x9
@@ -224,6 +236,10 @@
 #define TG_ADMIN_COUNTER_SET 0xc
 /* Read counter `index`: completes with the reads left in `generation`, the writes left in `length`. */
 #define TG_ADMIN_COUNTER_GET 0xd
+/* Make export page `page` a queue (struct tg_admin_queue), empty: words 0 and 1 of its buffer hold size and 3. Completes with the generation. It is published by SEGMENT_PUBLISH with TG_RIGHT_ENQUEUE and revoked by GRANT_CLEAR, which refuses the elements held. */
+#define TG_ADMIN_QUEUE_SET 0xe
+/* The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped. */
+#define TG_ADMIN_QUEUE_RESUME 0xf
 
 /* Admin slots */
 /* Number of slots */
@@ -332,6 +348,29 @@ struct tg_admin_counter {
 };
 _Static_assert(sizeof(struct tg_admin_counter) == 192, "tg_admin_counter");
 
+/* The command of TG_ADMIN_QUEUE_SET, in place of struct tg_admin_command. */
+struct tg_admin_queue {
+	/* TG_ADMIN_QUEUE_SET. */
+	__u32 opcode;
+	/* As in every command. */
+	__u32 seq;
+	/* Export page. */
+	__u32 page;
+	/* Words of a buffer. */
+	__u32 words;
+	/* Bytes of a word: 4 or 8. */
+	__u32 width;
+	/* The context that may arm it. */
+	__u32 context;
+	/* DMA address of its first buffer, aligned to the buffer's size. */
+	__u64 address;
+	/* Nodes admitted, one bit each; all ones admits every node. */
+	__u64 nodes[4];
+	/* Zero. */
+	__u64 reserved[16];
+};
+_Static_assert(sizeof(struct tg_admin_queue) == 192, "tg_admin_queue");
+
 /* The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering. */
 struct tg_admin_completion {
 	/* The command's `seq`. */
@@ -348,8 +387,8 @@ struct tg_admin_completion {
 	__u64 length;
 	/* TG_RIGHT_* bits granted. */
 	__u32 rights;
-	/* Zero. */
-	__u32 reserved;
+	/* Bytes of a queue's word; 0 if it is not a queue. */
+	__u32 width;
 	/* Zero. */
 	__u64 reserved2[3];
 };
@@ -370,6 +409,8 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_CONTEXT 0x6
 /* Page access counter `index` went from 1 to 0; value = TG_COUNTER_READS or TG_COUNTER_WRITES or both. */
 #define TG_EVENT_COUNTER 0x7
+/* A queue needs its driver; value = `export page << 32 | status << 16 | TG_QUEUE_EVENT_* bits`. */
+#define TG_EVENT_QUEUE 0x8
 
 /* IMPORT_STATE bits */
 /* Stores wait */
@@ -382,6 +423,12 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_COUNTER_READS 0x1
 /* The writes counter went to 0 */
 #define TG_COUNTER_WRITES 0x2
+
+/* QUEUE event bits */
+/* The board holds the pending element until QUEUE_RESUME */
+#define TG_QUEUE_EVENT_OVERFLOW 0x1
+/* The header was not sound; every enqueue is refused */
+#define TG_QUEUE_EVENT_BROKEN 0x2
 
 /* One event queue entry. */
 struct tg_event {
@@ -419,6 +466,8 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 #define TG_CONTEXT_LENGTH 0x10
 /* Launch register: `operation << 56 | flags << 48 | cookie`; starts it. */
 #define TG_CONTEXT_LAUNCH 0x18
+/* Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
+#define TG_CONTEXT_QUEUE_ARM 0xc00
 /* Size of the status page in bytes. */
 #define TG_CONTEXT_STATUS_SIZE 0x1000
 
@@ -453,6 +502,47 @@ struct tg_status_page {
 };
 _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 
+/* Notification queues */
+/* Index of the header word with the tail. */
+#define TG_QUEUE_TAIL_WORD 0x0
+/* Index of the header word with the head. */
+#define TG_QUEUE_HEAD_WORD 0x1
+/* Index of the header word with the arena index of the next older buffer. */
+#define TG_QUEUE_NEXT_WORD 0x2
+/* Index of the first data word. */
+#define TG_QUEUE_FIRST_WORD 0x3
+/* Words of the smallest buffer. */
+#define TG_QUEUE_WORDS_MIN 0x8
+/* Bytes of the largest buffer. */
+#define TG_QUEUE_BYTES_MAX 0x10000
+/* Linked buffers of a queue, at most. */
+#define TG_QUEUE_QUOTA_MAX 0x400
+/* tg_queue_control.state: a consumer is in the dequeue section. */
+#define TG_QUEUE_BUSY 0x1
+/* tg_queue_control.state: the board has stopped the queue, and the driver has not handled it yet. */
+#define TG_QUEUE_FULL 0x2
+/* tg_queue_control.state: the quota is used up and senders are held back; whoever frees a buffer calls the driver. */
+#define TG_QUEUE_HELD 0x4
+/* tg_queue_control.state: the queue is broken or gone; see TG_IOCTL_QUEUE_STATE. */
+#define TG_QUEUE_DEAD 0x8
+/* Shift of the owner number in tg_queue_control.state. */
+#define TG_QUEUE_OWNER_SHIFT 0x20
+/* Bytes of the control page. */
+#define TG_QUEUE_CONTROL_SIZE 0x1000
+
+/* The control page of a queue, shared by its consumers and the driver. */
+struct tg_queue_control {
+	/* TG_QUEUE_* bits, and the owner number of who is BUSY in bits 63:32. */
+	__u64 state;
+	/* Counts limit events: how often the linked buffers came to the limit. */
+	__u64 limits;
+	/* Counts overflows handled. */
+	__u64 overflows;
+	/* Zero. */
+	__u64 reserved[509];
+};
+_Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
+
 /* User interface */
 /* Version of the user interface, in tg_info.abi. */
 #define TG_ABI_VERSION 0x1
@@ -470,6 +560,10 @@ _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 #define TG_MMAP_KIND_SHIFT 0x30
 /* Shift of the handle in an mmap offset. */
 #define TG_MMAP_HANDLE_SHIFT 0x20
+/* mmap kind: a queue of this file: its control page, then its arena. */
+#define TG_MMAP_QUEUE 0x6
+/* mmap kind: the enqueue aperture of an imported queue, write-only; a store to its first word is the enqueue. */
+#define TG_MMAP_ENQUEUE 0x7
 /* tg_import_state.state: stores wait, processes block in page faults. */
 #define TG_STATE_CONGESTED 0x1
 /* tg_import_state.state: a store was lost; acknowledge to go on. */
@@ -549,8 +643,12 @@ struct tg_import {
 	__u32 status;
 	/* Out: mmap offset of the window. */
 	__u64 offset;
+	/* Out: bytes of a queue's word; 0 if it is not a queue. */
+	__u32 width;
+	/* Zero. */
+	__u32 reserved2;
 };
-_Static_assert(sizeof(struct tg_import) == 112, "tg_import");
+_Static_assert(sizeof(struct tg_import) == 120, "tg_import");
 
 /* A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK). */
 struct tg_handle {
@@ -633,6 +731,69 @@ struct tg_notify {
 };
 _Static_assert(sizeof(struct tg_notify) == 8, "tg_notify");
 
+/* Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH, in: `handle`). */
+struct tg_queue {
+	/* Name, NUL-padded, 1 to 63 bytes. */
+	__u8 name[64];
+	/* Secret an importer must present; zeros for none. Never returned. */
+	__u8 secret[16];
+	/* Nodes admitted, one bit each; all ones admits every node. */
+	__u64 nodes[4];
+	/* Words of a buffer: a power of two from 8 on, at most 64 KiB in all. */
+	__u32 words;
+	/* Bytes of a word: 4 or 8. */
+	__u32 width;
+	/* Buffers that may be linked behind the first: 1 to TG_QUEUE_QUOTA_MAX. */
+	__u32 quota;
+	/* Linked buffers at which the consumers are told (a limit event), 1 to `quota`; 0 for none. */
+	__u32 limit;
+	/* TG_RIGHT_ENQUEUE or 0, for processes of the same uid. */
+	__u16 rights_owner;
+	/* TG_RIGHT_ENQUEUE or 0, for others. */
+	__u16 rights_others;
+	/* Out: handle. In for ATTACH. */
+	__u32 handle;
+	/* Out: export page, for QUEUE_ARM. */
+	__u32 page;
+	/* Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of the queue goes, which clears a BUSY that it left. */
+	__u32 owner;
+	/* Out: mmap offset of the control page; the arena follows at `arena` bytes behind. */
+	__u64 offset;
+	/* Out: bytes from the control page to the arena. */
+	__u64 arena;
+	/* Out: bytes of the whole mapping. */
+	__u64 size;
+};
+_Static_assert(sizeof(struct tg_queue) == 168, "tg_queue");
+
+/* State of a queue (TG_IOCTL_QUEUE_STATE). */
+struct tg_queue_state {
+	/* In: the queue's handle. */
+	__u32 handle;
+	/* Out: TG_QUEUE_* bits. */
+	__u32 state;
+	/* Out: why it is dead, TG_ERR_*; 0 if it is not. */
+	__u32 status;
+	/* Out: linked buffers. */
+	__u32 linked;
+	/* Out: overflows handled. */
+	__u64 overflows;
+	/* Out: times a consumer held BUSY too long and lost its mapping. */
+	__u64 evictions;
+};
+_Static_assert(sizeof(struct tg_queue_state) == 32, "tg_queue_state");
+
+/* Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty. */
+struct tg_queue_pop {
+	/* In: the queue's handle. */
+	__u32 handle;
+	/* Zero. */
+	__u32 reserved;
+	/* Out: the element. */
+	__u64 value;
+};
+_Static_assert(sizeof(struct tg_queue_pop) == 16, "tg_queue_pop");
+
 /* What the board and the driver are. */
 #define TG_IOCTL_INFO _IOWR('T', 0, struct tg_info)
 /* Export memory under a name. */
@@ -657,5 +818,17 @@ _Static_assert(sizeof(struct tg_notify) == 8, "tg_notify");
 #define TG_IOCTL_COUNTER_DISARM _IOWR('T', 10, struct tg_counter)
 /* Signal an eventfd when an armed or notifying operation is done. */
 #define TG_IOCTL_NOTIFY _IOWR('T', 11, struct tg_notify)
+/* Make a queue under a name. */
+#define TG_IOCTL_QUEUE_CREATE _IOWR('T', 12, struct tg_queue)
+/* What a queue of this file is, for a process that did not make it. */
+#define TG_IOCTL_QUEUE_ATTACH _IOWR('T', 13, struct tg_queue)
+/* End a queue; its senders' imports are gone. */
+#define TG_IOCTL_QUEUE_DESTROY _IOWR('T', 14, struct tg_handle)
+/* Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear. */
+#define TG_IOCTL_QUEUE_SERVICE _IOWR('T', 15, struct tg_handle)
+/* State of a queue. */
+#define TG_IOCTL_QUEUE_STATE _IOWR('T', 16, struct tg_queue_state)
+/* Dequeue in the kernel. */
+#define TG_IOCTL_QUEUE_POP _IOWR('T', 17, struct tg_queue_pop)
 
 #endif /* _UAPI_TELEGRAPHOS_H */

@@ -33,9 +33,9 @@ c_consts! {
         SEGMENT_PUBLISH = 5,
         /// Withdraw `name`. Its grants stay until GRANT_CLEAR.
         SEGMENT_WITHDRAW = 6,
-        /// Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation and rights.
+        /// Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation, rights and, for a queue, width.
         LOOKUP = 7,
-        /// Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`.
+        /// Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves hold slots at that node.
         IMPORT_SET = 8,
         /// Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding.
         IMPORT_CLEAR = 9,
@@ -47,6 +47,10 @@ c_consts! {
         COUNTER_SET = 12,
         /// Read counter `index`: completes with the reads left in `generation`, the writes left in `length`.
         COUNTER_GET = 13,
+        /// Make export page `page` a queue (struct tg_admin_queue), empty: words 0 and 1 of its buffer hold size and 3. Completes with the generation. It is published by SEGMENT_PUBLISH with TG_RIGHT_ENQUEUE and revoked by GRANT_CLEAR, which refuses the elements held.
+        QUEUE_SET = 14,
+        /// The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped.
+        QUEUE_RESUME = 15,
     }
 }
 
@@ -153,6 +157,30 @@ c_struct! {
 }
 
 c_struct! {
+    /// The command of TG_ADMIN_QUEUE_SET, in place of struct tg_admin_command.
+    pub struct QueueCommand as "tg_admin_queue" {
+        /// TG_ADMIN_QUEUE_SET.
+        pub opcode: u32 = "__u32",
+        /// As in every command.
+        pub seq: u32 = "__u32",
+        /// Export page.
+        pub page: u32 = "__u32",
+        /// Words of a buffer.
+        pub words: u32 = "__u32",
+        /// Bytes of a word: 4 or 8.
+        pub width: u32 = "__u32",
+        /// The context that may arm it.
+        pub context: u32 = "__u32",
+        /// DMA address of its first buffer, aligned to the buffer's size.
+        pub address: u64 = "__u64",
+        /// Nodes admitted, one bit each; all ones admits every node.
+        pub nodes: [u64; 4] = "__u64[4]",
+        /// Zero.
+        pub reserved: [u64; 16] = "__u64[16]",
+    }
+}
+
+c_struct! {
     /// The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering.
     pub struct Completion as "tg_admin_completion" {
         /// The command's `seq`.
@@ -169,8 +197,8 @@ c_struct! {
         pub length: u64 = "__u64",
         /// TG_RIGHT_* bits granted.
         pub rights: u32 = "__u32",
-        /// Zero.
-        pub reserved: u32 = "__u32",
+        /// Bytes of a queue's word; 0 if it is not a queue.
+        pub width: u32 = "__u32",
         /// Zero.
         pub reserved2: [u64; 3] = "__u64[3]",
     }
@@ -179,6 +207,7 @@ c_struct! {
 const _: () = assert!(size_of::<Command>() == COMPLETION_OFFSET);
 const _: () = assert!(size_of::<LaunchCommand>() == COMPLETION_OFFSET);
 const _: () = assert!(size_of::<CounterCommand>() == COMPLETION_OFFSET);
+const _: () = assert!(size_of::<QueueCommand>() == COMPLETION_OFFSET);
 
 impl Command {
     /// The same bytes as the command of [`LAUNCH`].
@@ -188,6 +217,11 @@ impl Command {
 
     /// The same bytes as the command of [`COUNTER_SET`] or [`COUNTER_GET`].
     pub fn counter(&self) -> CounterCommand {
+        bytemuck::cast(*self)
+    }
+
+    /// The same bytes as the command of [`QUEUE_SET`].
+    pub fn queue(&self) -> QueueCommand {
         bytemuck::cast(*self)
     }
 }
@@ -203,6 +237,13 @@ impl From<CounterCommand> for Command {
         bytemuck::cast(counter)
     }
 }
+
+impl From<QueueCommand> for Command {
+    fn from(queue: QueueCommand) -> Command {
+        bytemuck::cast(queue)
+    }
+}
+
 const _: () = assert!(COMPLETION_OFFSET + size_of::<Completion>() == BLOCK_SIZE);
 
 impl Completion {

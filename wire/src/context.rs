@@ -12,6 +12,8 @@
 //!   the window, at the address meant, which only a process can do whose page tables allow it; operands by stores to the slot's
 //!   registers in this page; the store to `LAUNCH` starts the operation and consumes its arguments. A slot keeps its arguments however long the
 //!   process is interrupted. The previous value of an atomic is written to `value[slot]` before `done[slot]`.
+//! - **queue arm**: the store of a queue's export page and of the tail that its consumer saw to `QUEUE_ARM` asks for a CONTEXT event at the next
+//!   element; if the tail has moved since, or the queue is not empty or stopped, it comes at once, so that no wake-up is lost.
 //! - **arm**: the store of a cookie to `ARM[slot]` asks for a CONTEXT event when that operation is done; if nothing with this cookie
 //!   is outstanding in the slot, it comes at once, so that no wake-up is lost.
 
@@ -49,6 +51,8 @@ c_consts! {
         LENGTH = 16,
         /// Launch register: `operation << 56 | flags << 48 | cookie`; starts it.
         LAUNCH = 24,
+        /// Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`.
+        QUEUE_ARM = 3072,
         /// Size of the status page in bytes.
         STATUS_SIZE = 4096,
     }

@@ -25,6 +25,8 @@ c_consts! {
         CONTEXT = 6,
         /// Page access counter `index` went from 1 to 0; value = TG_COUNTER_READS or TG_COUNTER_WRITES or both.
         COUNTER = 7,
+        /// A queue needs its driver; value = `export page << 32 | status << 16 | TG_QUEUE_EVENT_* bits`.
+        QUEUE = 8,
     }
 }
 
@@ -37,6 +39,11 @@ pub const IMPORT_CUT: u64 = 2;
 pub const COUNTER_READS: u64 = 1;
 /// COUNTER: the writes counter went to 0.
 pub const COUNTER_WRITES: u64 = 2;
+
+/// QUEUE: it has overflowed; the board holds the pending element and takes no other until QUEUE_RESUME.
+pub const QUEUE_OVERFLOW: u64 = 1;
+/// QUEUE: its header was not sound; every enqueue to it is refused from now on.
+pub const QUEUE_BROKEN: u64 = 2;
 
 c_struct! {
     /// One event queue entry.

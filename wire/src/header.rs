@@ -3,7 +3,7 @@
 //!
 //! `cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h` renews the committed copy.
 
-use crate::{CStruct, admin, context, event, ids, packet::Rights, regs, uapi};
+use crate::{CStruct, admin, context, event, ids, packet::Rights, queue, regs, uapi};
 use core::fmt::{self, Write};
 
 fn table(out: &mut dyn Write, title: &str, rows: &[(&str, u64, &str)]) -> fmt::Result {
@@ -96,6 +96,7 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
     structure(out, &admin::Command::C)?;
     structure(out, &admin::LaunchCommand::C)?;
     structure(out, &admin::CounterCommand::C)?;
+    structure(out, &admin::QueueCommand::C)?;
     structure(out, &admin::Completion::C)?;
     table(out, "Events", event::ALL)?;
     table(
@@ -114,11 +115,25 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
             ("TG_COUNTER_WRITES", event::COUNTER_WRITES, "The writes counter went to 0"),
         ],
     )?;
+    table(
+        out,
+        "QUEUE event bits",
+        &[
+            (
+                "TG_QUEUE_EVENT_OVERFLOW",
+                event::QUEUE_OVERFLOW,
+                "The board holds the pending element until QUEUE_RESUME",
+            ),
+            ("TG_QUEUE_EVENT_BROKEN", event::QUEUE_BROKEN, "The header was not sound; every enqueue is refused"),
+        ],
+    )?;
     structure(out, &event::Entry::C)?;
     table(out, "Contexts", context::ALL)?;
     table(out, "Operations", context::OPERATIONS)?;
     table(out, "Launch flags", context::FLAGS)?;
     structure(out, &context::StatusPage::C)?;
+    table(out, "Notification queues", queue::ALL)?;
+    structure(out, &queue::Control::C)?;
     table(out, "User interface", uapi::ALL)?;
     for s in [
         &uapi::Info::C,
@@ -129,6 +144,9 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         &uapi::Launch::C,
         &uapi::Counter::C,
         &uapi::Notify::C,
+        &uapi::Queue::C,
+        &uapi::QueueState::C,
+        &uapi::QueuePop::C,
     ] {
         structure(out, s)?;
     }

@@ -193,7 +193,28 @@ pub enum Body {
         /// The bytes.
         data: Block,
     },
-    /// A write was performed or refused.
+    /// Append an element to the queue at `at` (s0; SPEC item 2).
+    Enqueue {
+        /// Base of the queue's first buffer.
+        at: RemoteAddr,
+        /// The issuing context.
+        context: u16,
+        /// Bytes of the element.
+        size: u8,
+        /// The element.
+        data: u64,
+        /// Requests that the sender's node had sent to this one before, modulo 2^32, counted from when each learned the other's present
+        /// incarnation: the element is appended after them (SPEC I8).
+        after: u32,
+    },
+    /// From now on so many imports of the sender's node use the queue at `at`; hold slots are reserved for each.
+    Reserve {
+        /// The queue.
+        at: RemoteAddr,
+        /// Number of imports; none returns all.
+        imports: u32,
+    },
+    /// A write was performed or an element appended, or it was refused.
     WriteAck {
         /// Result.
         status: Status,
@@ -219,6 +240,13 @@ pub enum Body {
         /// The bytes.
         data: Block,
     },
+    /// What was reserved.
+    ReserveReply {
+        /// Result; if not Ok the earlier reservation stands.
+        status: Status,
+        /// Elements that each import may have on their way.
+        holds: u32,
+    },
     /// A lookup's answer; the rest is zero unless the status is Ok.
     LookupReply {
         /// Result.
@@ -233,6 +261,8 @@ pub enum Body {
         generation: u64,
         /// Rights granted.
         rights: Rights,
+        /// Bytes of a queue's word; 0 if it is not a queue.
+        width: u8,
     },
 }
 
@@ -245,30 +275,35 @@ impl Body {
             | Body::Lookup { .. }
             | Body::Atomic { .. }
             | Body::ReadBlock { .. }
-            | Body::WriteBlock { .. } => Class::Request,
+            | Body::WriteBlock { .. }
+            | Body::Reserve { .. } => Class::Request,
+            Body::Enqueue { .. } => Class::Enqueue,
             Body::WriteAck { .. }
             | Body::ReadReply { .. }
             | Body::LookupReply { .. }
             | Body::AtomicReply { .. }
-            | Body::BlockReply { .. } => Class::Reply,
+            | Body::BlockReply { .. }
+            | Body::ReserveReply { .. } => Class::Reply,
         }
     }
 
     /// The reply that refuses this request with `status`; `None` for a reply.
     pub fn refusal(&self, status: Status) -> Option<Body> {
         Some(match self {
-            Body::Write { .. } | Body::WriteBlock { .. } => Body::WriteAck { status },
+            Body::Write { .. } | Body::WriteBlock { .. } | Body::Enqueue { .. } => Body::WriteAck { status },
+            Body::Reserve { .. } => Body::ReserveReply { status, holds: 0 },
             Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
             Body::Atomic { .. } => Body::AtomicReply { status, data: u64::MAX },
             Body::ReadBlock { .. } => Body::BlockReply { status, data: Block::from([]) },
             Body::Lookup { .. } => {
-                Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0) }
+                Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0), width: 0 }
             }
             Body::WriteAck { .. }
             | Body::ReadReply { .. }
             | Body::LookupReply { .. }
             | Body::AtomicReply { .. }
-            | Body::BlockReply { .. } => return None,
+            | Body::BlockReply { .. }
+            | Body::ReserveReply { .. } => return None,
         })
     }
 
@@ -296,6 +331,9 @@ impl Body {
             Body::ReadBlock { .. } => "read-block",
             Body::WriteBlock { .. } => "write-block",
             Body::BlockReply { .. } => "block-reply",
+            Body::Enqueue { .. } => "enqueue",
+            Body::Reserve { .. } => "reserve",
+            Body::ReserveReply { .. } => "reserve-reply",
         }
     }
 }
@@ -377,11 +415,14 @@ const LOOKUP: u8 = 3;
 const ATOMIC: u8 = 4;
 const READ_BLOCK: u8 = 5;
 const WRITE_BLOCK: u8 = 6;
+const ENQUEUE: u8 = 7;
+const RESERVE: u8 = 8;
 const WRITE_ACK: u8 = 0x81;
 const READ_REPLY: u8 = 0x82;
 const LOOKUP_REPLY: u8 = 0x83;
 const ATOMIC_REPLY: u8 = 0x84;
 const BLOCK_REPLY: u8 = 0x85;
+const RESERVE_REPLY: u8 = 0x86;
 
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
@@ -418,8 +459,8 @@ impl Packet {
     /// Appends the packet to `out` and returns its length.
     ///
     /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 incarnation, 16 page, 20 offset,
-    /// 24 generation, 32 data, 40 length or (in requests) target, 44 block length, 48 context, 50 status, 52 rights, 54 zero. Behind it: a
-    /// lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
+    /// 24 generation, 32 data, 40 length or (in requests) target, 44 block length, or after, imports, holds; 48 context, 50 status, 52 rights,
+    /// 54 zero. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let mut header = [0; HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -478,6 +519,22 @@ impl Packet {
                 payload = data;
                 WRITE_BLOCK
             }
+            Body::Enqueue { at, context, size, data, after } => {
+                addr(at, *context, *size);
+                put(32, &data.to_le_bytes());
+                put(44, &after.to_le_bytes());
+                ENQUEUE
+            }
+            Body::Reserve { at, imports } => {
+                addr(at, 0, 0);
+                put(44, &imports.to_le_bytes());
+                RESERVE
+            }
+            Body::ReserveReply { status, holds } => {
+                put(50, &(*status as u16).to_le_bytes());
+                put(44, &holds.to_le_bytes());
+                RESERVE_REPLY
+            }
             Body::WriteAck { status } => {
                 put(50, &(*status as u16).to_le_bytes());
                 WRITE_ACK
@@ -498,7 +555,8 @@ impl Packet {
                 payload = data;
                 BLOCK_REPLY
             }
-            Body::LookupReply { status, page, count, length, generation, rights } => {
+            Body::LookupReply { status, page, count, length, generation, rights, width } => {
+                put(2, &[*width]);
                 put(50, &(*status as u16).to_le_bytes());
                 put(16, &page.to_le_bytes());
                 put(20, &count.to_le_bytes());
@@ -568,6 +626,15 @@ impl Packet {
                 let compare = u64::from_le_bytes(get(bytes, HEADER_LEN));
                 Body::Atomic { at, context, size, op, operand: data, compare }
             }
+            ENQUEUE => {
+                check_access(offset, size)?;
+                if size < 4 {
+                    return Err(PacketError::Size(size));
+                }
+                Body::Enqueue { at, context, size, data, after: block }
+            }
+            RESERVE => Body::Reserve { at, imports: block },
+            RESERVE_REPLY => Body::ReserveReply { status, holds: block },
             READ_BLOCK => {
                 check_block(offset, block as usize)?;
                 Body::ReadBlock { at, context, length: block }
@@ -580,7 +647,7 @@ impl Packet {
             BLOCK_REPLY => Body::BlockReply { status, data: Arc::from(&bytes[HEADER_LEN..]) },
             WRITE_ACK => Body::WriteAck { status },
             READ_REPLY => Body::ReadReply { status, data },
-            LOOKUP_REPLY => Body::LookupReply { status, page, count: offset, length, generation, rights },
+            LOOKUP_REPLY => Body::LookupReply { status, page, count: offset, length, generation, rights, width: size },
             other => return Err(PacketError::Kind(other)),
         };
         Ok(Packet {
@@ -606,6 +673,7 @@ mod tests {
             offset: o * 8,
             generation,
         });
+        let at2 = at.clone();
         let size = prop_oneof![Just(1u8), Just(2), Just(4), Just(8)];
         let status = any::<u16>().prop_map(Status::from_u16);
         prop_oneof![
@@ -643,14 +711,26 @@ mod tests {
             }),
             status.clone().prop_map(|status| Body::WriteAck { status }),
             (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::ReadReply { status, data }),
-            (status, any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u16>()).prop_map(
-                |(status, page, count, length, generation, rights)| Body::LookupReply {
+            (at2.clone(), any::<u16>(), any::<bool>(), any::<u64>(), any::<u32>()).prop_map(
+                |(at, context, wide, data, after)| Body::Enqueue {
+                    at,
+                    context,
+                    size: if wide { 8 } else { 4 },
+                    data,
+                    after
+                }
+            ),
+            (at2, any::<u32>()).prop_map(|(at, imports)| Body::Reserve { at, imports }),
+            (status.clone(), any::<u32>()).prop_map(|(status, holds)| Body::ReserveReply { status, holds }),
+            (status, any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u16>(), any::<u8>()).prop_map(
+                |(status, page, count, length, generation, rights, width)| Body::LookupReply {
                     status,
                     page,
                     count,
                     length,
                     generation,
-                    rights: Rights(rights)
+                    rights: Rights(rights),
+                    width
                 }
             ),
         ]

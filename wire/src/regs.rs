@@ -119,6 +119,12 @@ registers! {
     CountCopies = 0x140, 8, ReadOnly, "COUNT_COPIES";
     /// Arguments refused for their key or context since reset.
     CountBadKeys = 0x148, 8, ReadOnly, "COUNT_BAD_KEYS";
+    /// Enqueue requests accepted from this node's processors since reset.
+    CountEnqueues = 0x150, 8, ReadOnly, "COUNT_ENQUEUES";
+    /// Elements committed to this node's queues since reset.
+    CountElements = 0x158, 8, ReadOnly, "COUNT_ELEMENTS";
+    /// Overflows of this node's queues since reset.
+    CountOverflows = 0x160, 8, ReadOnly, "COUNT_OVERFLOWS";
 }
 
 c_consts! {

@@ -30,6 +30,10 @@ c_consts! {
         MMAP_KIND_SHIFT = 48,
         /// Shift of the handle in an mmap offset.
         MMAP_HANDLE_SHIFT = 32,
+        /// mmap kind: a queue of this file: its control page, then its arena.
+        MMAP_QUEUE = 6,
+        /// mmap kind: the enqueue aperture of an imported queue, write-only; a store to its first word is the enqueue.
+        MMAP_ENQUEUE = 7,
         /// tg_import_state.state: stores wait, processes block in page faults.
         STATE_CONGESTED = 1,
         /// tg_import_state.state: a store was lost; acknowledge to go on.
@@ -114,6 +118,10 @@ c_struct! {
         pub status: u32 = "__u32",
         /// Out: mmap offset of the window.
         pub offset: u64 = "__u64",
+        /// Out: bytes of a queue's word; 0 if it is not a queue.
+        pub width: u32 = "__u32",
+        /// Zero.
+        pub reserved2: u32 = "__u32",
     }
 }
 
@@ -203,6 +211,72 @@ c_struct! {
     }
 }
 
+c_struct! {
+    /// Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH, in: `handle`).
+    pub struct Queue as "tg_queue" {
+        /// Name, NUL-padded, 1 to 63 bytes.
+        pub name: [u8; 64] = "__u8[64]",
+        /// Secret an importer must present; zeros for none. Never returned.
+        pub secret: [u8; 16] = "__u8[16]",
+        /// Nodes admitted, one bit each; all ones admits every node.
+        pub nodes: [u64; 4] = "__u64[4]",
+        /// Words of a buffer: a power of two from 8 on, at most 64 KiB in all.
+        pub words: u32 = "__u32",
+        /// Bytes of a word: 4 or 8.
+        pub width: u32 = "__u32",
+        /// Buffers that may be linked behind the first: 1 to TG_QUEUE_QUOTA_MAX.
+        pub quota: u32 = "__u32",
+        /// Linked buffers at which the consumers are told (a limit event), 1 to `quota`; 0 for none.
+        pub limit: u32 = "__u32",
+        /// TG_RIGHT_ENQUEUE or 0, for processes of the same uid.
+        pub rights_owner: u16 = "__u16",
+        /// TG_RIGHT_ENQUEUE or 0, for others.
+        pub rights_others: u16 = "__u16",
+        /// Out: handle. In for ATTACH.
+        pub handle: u32 = "__u32",
+        /// Out: export page, for QUEUE_ARM.
+        pub page: u32 = "__u32",
+        /// Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of the queue goes, which clears a BUSY that it left.
+        pub owner: u32 = "__u32",
+        /// Out: mmap offset of the control page; the arena follows at `arena` bytes behind.
+        pub offset: u64 = "__u64",
+        /// Out: bytes from the control page to the arena.
+        pub arena: u64 = "__u64",
+        /// Out: bytes of the whole mapping.
+        pub size: u64 = "__u64",
+    }
+}
+
+c_struct! {
+    /// State of a queue (TG_IOCTL_QUEUE_STATE).
+    pub struct QueueState as "tg_queue_state" {
+        /// In: the queue's handle.
+        pub handle: u32 = "__u32",
+        /// Out: TG_QUEUE_* bits.
+        pub state: u32 = "__u32",
+        /// Out: why it is dead, TG_ERR_*; 0 if it is not.
+        pub status: u32 = "__u32",
+        /// Out: linked buffers.
+        pub linked: u32 = "__u32",
+        /// Out: overflows handled.
+        pub overflows: u64 = "__u64",
+        /// Out: times a consumer held BUSY too long and lost its mapping.
+        pub evictions: u64 = "__u64",
+    }
+}
+
+c_struct! {
+    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty.
+    pub struct QueuePop as "tg_queue_pop" {
+        /// In: the queue's handle.
+        pub handle: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+        /// Out: the element.
+        pub value: u64 = "__u64",
+    }
+}
+
 /// Name, number, and structure of each ioctl; all are read-write (`_IOWR`).
 pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
     ("TG_IOCTL_INFO", 0, &Info::C, "What the board and the driver are."),
@@ -217,6 +291,17 @@ pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
     ("TG_IOCTL_COUNTER_READ", 9, &Counter::C, "Read access counters."),
     ("TG_IOCTL_COUNTER_DISARM", 10, &Counter::C, "Disarm access counters."),
     ("TG_IOCTL_NOTIFY", 11, &Notify::C, "Signal an eventfd when an armed or notifying operation is done."),
+    ("TG_IOCTL_QUEUE_CREATE", 12, &Queue::C, "Make a queue under a name."),
+    ("TG_IOCTL_QUEUE_ATTACH", 13, &Queue::C, "What a queue of this file is, for a process that did not make it."),
+    ("TG_IOCTL_QUEUE_DESTROY", 14, &Handle::C, "End a queue; its senders' imports are gone."),
+    (
+        "TG_IOCTL_QUEUE_SERVICE",
+        15,
+        &Handle::C,
+        "Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear.",
+    ),
+    ("TG_IOCTL_QUEUE_STATE", 16, &QueueState::C, "State of a queue."),
+    ("TG_IOCTL_QUEUE_POP", 17, &QueuePop::C, "Dequeue in the kernel."),
 ];
 
 /// The request number of an ioctl of [`IOCTLS`] (`_IOWR(type, number, struct)` on every architecture Debian runs this on
