@@ -79,6 +79,7 @@ mod error;
 pub mod ffi;
 mod node;
 mod operation;
+pub mod queue;
 mod quiet;
 mod remote;
 mod segment;
