@@ -22,6 +22,7 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
         Notice::FailedOperation { .. } => "failed operation",
         Notice::Congested { .. } => "congested",
         Notice::Refused { .. } => "refused",
+        Notice::BrokenQueue { .. } => "broken queue",
         Notice::Admin { .. } => "admin",
         Notice::Memory { .. } => "memory",
     };
@@ -47,6 +48,10 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
         Notice::Refused { from, page, status } => {
             warn!("a request of node {from} for export page {page} was refused: {status}{more}");
         }
+        Notice::BrokenQueue { page, word, value } => warn!(
+            "word {word} of the queue at export page {page} is {value:#x}: expected the granted size above a number from 3 to size - 1; the \
+             queue takes nothing any more{more}"
+        ),
         Notice::Admin { opcode: 0, status } => warn!(
             "the guest's admin command is empty: {status} If the guest runs our driver, its memory is not shared with this \
              process: start QEMU with memory-backend-memfd,share=on{more}"

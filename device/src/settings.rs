@@ -70,6 +70,12 @@ pub struct Settings {
     /// Export pages (64 KiB each) of the board, 1 to 1048576 [default: 4096]
     #[arg(long, value_name = "N")]
     pub export_pages: Option<u32>,
+    /// Elements that one import of a queue of this node may have on their way, 1 to 4096 [default: 32]
+    #[arg(long, value_name = "N")]
+    pub hold: Option<u32>,
+    /// Elements of others that this node can hold in all; an import that finds no room is refused [default: 8192]
+    #[arg(long, value_name = "N")]
+    pub holds: Option<u32>,
     /// MSI-X instead of MSI; QEMU up to 11.1.3 aborts when such a device is unplugged
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub msix: Option<bool>,
@@ -99,7 +105,7 @@ impl Settings {
     /// These settings, and those of `under` where these say nothing.
     pub fn over(self, under: Settings) -> Settings {
         overlay!(self, under; socket, node, fabric, node_bits, offset_bits, load_limit_ms, outstanding, congest_at,
-            clear_at, reserve, intake_limit, credits, contexts, imports, export_pages, msix, server, spin_us, log)
+            clear_at, reserve, intake_limit, credits, contexts, imports, export_pages, hold, holds, msix, server, spin_us, log)
     }
 
     /// Checks everything and fills in the defaults.
@@ -149,6 +155,11 @@ impl Settings {
         hib.export_pages = self.export_pages.unwrap_or(hib.export_pages);
         let pages = (1..=1 << 20).contains(&hib.export_pages);
         range("export-pages", hib.export_pages.into(), pages, "1 to 1048576")?;
+        hib.hold = self.hold.unwrap_or(hib.hold);
+        range("hold", hib.hold.into(), (1..=4096).contains(&hib.hold), "1 to 4096")?;
+        hib.holds = self.holds.unwrap_or(hib.holds.max(hib.hold));
+        let holds = (hib.hold..=1 << 20).contains(&hib.holds);
+        range("holds", hib.holds.into(), holds, "at least --hold and at most 1048576")?;
         hib.msix = self.msix.unwrap_or(false);
         let spin = self.spin_us.unwrap_or(0);
         range("spin-us", spin, spin <= 1_000_000, "0 to 1000000")?;
@@ -177,7 +188,7 @@ mod tests {
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\n";
+                    export-pages = 30\nhold = 4\nholds = 64\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
@@ -200,7 +211,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named() {
-        let cases: [(&str, Settings); 10] = [
+        let cases: [(&str, Settings); 12] = [
             ("node", Settings { node: Some(64), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(5000), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(0), ..minimal() }),
@@ -210,6 +221,8 @@ mod tests {
             ("contexts", Settings { contexts: Some(100), ..minimal() }),
             ("imports", Settings { imports: Some(65535), ..minimal() }),
             ("node-bits", Settings { node_bits: Some(13), ..minimal() }),
+            ("hold", Settings { hold: Some(0), ..minimal() }),
+            ("holds", Settings { holds: Some(31), ..minimal() }),
             ("socket", Settings { socket: None, ..minimal() }),
         ];
         for (name, settings) in cases {

@@ -34,6 +34,10 @@ pub struct HibConfig {
     pub export_pages: u32,
     /// Number of page access counters.
     pub counters: u16,
+    /// Elements that one import of a queue of this node may have on their way.
+    pub hold: u32,
+    /// Elements of others that this node can hold in all.
+    pub holds: u32,
     /// How arguments are told apart.
     pub launching: Launching,
     /// A deliberate bug that a check must find.
@@ -78,6 +82,18 @@ pub enum Bug {
     CounterRepeats,
     /// I14: an argument for another process's context is taken if its key is right.
     ForeignContext,
+    /// I10: a queue commits the tail before the data.
+    TailBeforeData,
+    /// I10: a full queue does not stop.
+    NeverStop,
+    /// I10, E2 read literally: a queue that goes on after an overflow forgets its pending element.
+    ForgetPending,
+    /// I8: an element does not wait for the requests before it.
+    EnqueuePassesRequests,
+    /// Waiting: an arm is taken without a look at the queue.
+    ArmBlindly,
+    /// Waiting: an arm compares the tail alone, which can come round to the same value.
+    ArmByTail,
 }
 
 impl HibConfig {
@@ -98,6 +114,8 @@ impl HibConfig {
             imports: 1024,
             export_pages: 4096,
             counters: 1024,
+            hold: 32,
+            holds: 8192,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

@@ -133,7 +133,10 @@ impl Hib {
             | Register::CountEvents
             | Register::CountAtomics
             | Register::CountCopies
-            | Register::CountBadKeys => self.counter(register),
+            | Register::CountBadKeys
+            | Register::CountEnqueues
+            | Register::CountElements
+            | Register::CountOverflows => self.counter(register),
         }
     }
 
@@ -235,7 +238,17 @@ impl Hib {
                     Err(status) => Completion::of(command.seq, status),
                 });
             }
-            admin::GRANT_CLEAR => match self.grant_clear(slot, command) {
+            admin::QUEUE_SET => {
+                return Some(match self.queue_set(command) {
+                    Ok(generation) => Completion { generation, ..Completion::of(command.seq, Status::Ok) },
+                    Err(status) => Completion::of(command.seq, status),
+                });
+            }
+            admin::QUEUE_RESUME => match self.queue_resume(slot, command.index, out) {
+                Ok(()) => return None,
+                Err(status) => Err(status),
+            },
+            admin::GRANT_CLEAR => match self.grant_clear(slot, command, out) {
                 Ok(true) => Ok(()),
                 Ok(false) => return None,
                 Err(status) => Err(status),
@@ -246,8 +259,12 @@ impl Hib {
                 Ok(()) => return None,
                 Err(status) => Err(status),
             },
-            admin::IMPORT_SET => self.import_set(command),
-            admin::IMPORT_CLEAR => match self.import_clear(slot, command) {
+            admin::IMPORT_SET => match self.import_set(slot, command, out) {
+                Ok(true) => Ok(()),
+                Ok(false) => return None,
+                Err(status) => Err(status),
+            },
+            admin::IMPORT_CLEAR => match self.import_clear(slot, command, out) {
                 Ok(true) => Ok(()),
                 Ok(false) => return None,
                 Err(status) => Err(status),
@@ -280,7 +297,7 @@ impl Hib {
             (at + 8, u64::from(completion.index) | u64::from(completion.count) << 32),
             (at + 16, completion.generation),
             (at + 24, completion.length),
-            (at + 32, u64::from(completion.rights)),
+            (at + 32, u64::from(completion.rights) | u64::from(completion.width) << 32),
             (at, u64::from(seq) | u64::from(completion.status) << 32),
         ];
         self.job(stores, Then::AdminDone(slot), out);

@@ -33,6 +33,12 @@ pub struct Counters {
     pub atomics: u64,
     /// Copies launched.
     pub copies: u64,
+    /// Elements for queues accepted from this node's processors.
+    pub enqueues: u64,
+    /// Elements committed to this node's queues.
+    pub elements: u64,
+    /// Overflows of this node's queues.
+    pub overflows: u64,
     /// Arguments refused for their key or context.
     pub bad_keys: u64,
     /// Errors latched or found latched.
@@ -57,6 +63,8 @@ pub(crate) enum Purpose {
     Job(u64),
     /// A block of a copy at this node's end, and the export page it touches.
     Block { operation: u64, offset: u64, page: u32 },
+    /// The state machine of the queue at this export page.
+    Queue(u32),
     /// Its owner was reset away.
     Cancelled,
 }
@@ -99,6 +107,8 @@ pub struct Hib {
     jobs: BTreeMap<u64, Job>,
     next_job: u64,
     resetting: bool,
+    /// Resets so far: a node's lives as it sees them itself.
+    pub(crate) resets: u32,
     returned: [u32; 4],
     pub(crate) counters: Counters,
 }
@@ -123,6 +133,7 @@ impl Hib {
             jobs: BTreeMap::new(),
             next_job: 0,
             resetting: false,
+            resets: 0,
             returned: [0; 4],
             counters: Counters::default(),
             config,
@@ -211,6 +222,7 @@ impl Hib {
     fn packet(&mut self, packet: Packet, out: &mut Vec<Action>) {
         match packet.class() {
             Class::Reply => self.reply(packet, out),
+            Class::Enqueue => self.element(packet, out),
             _ => self.request(packet, out),
         }
     }
@@ -236,6 +248,7 @@ impl Hib {
             Some(Purpose::Command(slot)) => self.command_loaded(slot, result, out),
             Some(Purpose::Job(job)) => self.job_stored(job, result, out),
             Some(Purpose::Block { operation, offset, .. }) => self.block_stepped(operation, offset, result, out),
+            Some(Purpose::Queue(page)) => self.queue_stepped(page, result, out),
             Some(Purpose::Cancelled) | None => {}
         }
     }
@@ -332,6 +345,7 @@ impl Hib {
         // Generations of this join are greater than all of an earlier process under the same node id.
         self.server.raise_generation(u64::from(incarnation) << 32);
         self.returned = [0; 4];
+        self.server.forget_performed(self.config.node);
         self.cause(Cause::LinkState, out);
     }
 
@@ -346,6 +360,7 @@ impl Hib {
             }
         }
         self.server.forget_credits();
+        self.server.forget_performed(self.config.node);
         self.cause(Cause::LinkState, out);
     }
 
@@ -356,6 +371,8 @@ impl Hib {
         let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
         let before = peer.incarnation.replace(incarnation);
         if before != Some(incarnation) {
+            peer.requests = 0;
+            self.forget_elements_of(node, Some(incarnation));
             if before.is_some() {
                 self.kill_imports(node, Status::Reset, out);
             }
@@ -373,7 +390,16 @@ impl Hib {
         }
         self.fail_peer(node, status, out);
         self.forget_requests_of(node);
+        self.forget_elements_of(node, None);
         self.cause(Cause::NodeState(node), out);
+    }
+
+    /// The life of a node that requests to it are meant for.
+    pub(crate) fn target(&self, node: NodeId) -> u32 {
+        if node == self.config.node {
+            return self.resets;
+        }
+        self.issuer.peers.get(usize::from(node)).and_then(|peer| peer.incarnation).unwrap_or(0)
     }
 
     /// Whether a node can be reached now; the node itself always can.
@@ -426,6 +452,7 @@ impl Hib {
     fn reset(&mut self, out: &mut Vec<Action>) {
         self.fail_all(Status::Reset, out);
         self.refuse_all(Status::Reset, out);
+        self.refuse_elements(Status::Reset, out);
         for purpose in self.steps.values_mut() {
             if !matches!(purpose, Purpose::Serve(_)) {
                 *purpose = Purpose::Cancelled;
@@ -440,6 +467,8 @@ impl Hib {
         self.counters = Counters::default();
         self.bus_master = false;
         self.incarnation += 1;
+        self.resets = self.resets.wrapping_add(1);
+        self.server.forget_performed(self.config.node);
         if self.link.is_some() {
             out.push(Action::AnnounceReset { incarnation: self.incarnation });
         }
@@ -459,6 +488,9 @@ impl Hib {
             Register::CountAtomics => c.atomics,
             Register::CountCopies => c.copies,
             Register::CountBadKeys => c.bad_keys,
+            Register::CountEnqueues => c.enqueues,
+            Register::CountElements => c.elements,
+            Register::CountOverflows => c.overflows,
             _ => c.errors,
         }
     }

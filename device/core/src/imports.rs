@@ -7,6 +7,7 @@
 //! import: later stores are dropped until the driver acknowledges, so that none passes a lost one.
 
 use crate::config::Bug;
+use crate::enqueue::Elements;
 use crate::events::Cause;
 use crate::hib::{Hib, Then};
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
@@ -42,6 +43,8 @@ pub(crate) struct Import {
     /// Stored since the socket was last dry.
     active: bool,
     pub(crate) cut: bool,
+    /// It is an import of a queue.
+    pub(crate) queue: Option<Box<Elements>>,
     /// Arguments that came through it with a wrong key or for another's context.
     pub(crate) bad_keys: u32,
     /// Its node went down or was reset: it stays cut whatever is acknowledged, and can only be closed. The node may come
@@ -69,9 +72,19 @@ impl Import {
 
 /// Something that waits for a reply other than a store.
 #[derive(Clone, Debug)]
-enum Asked {
-    Load { token: Token, import: u16, size: u8 },
-    Lookup { slot: u32 },
+pub(crate) enum Asked {
+    Load {
+        token: Token,
+        import: u16,
+        size: u8,
+    },
+    Lookup {
+        slot: u32,
+    },
+    /// Hold slots for an import that is being opened by this admin slot; `None`: fewer than before.
+    Reserve {
+        opens: Option<(u32, u16)>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -105,23 +118,47 @@ pub(crate) enum Waiting {
 
 /// A request that was sent and not yet answered.
 #[derive(Clone, Copy, Debug)]
-enum Sent {
+pub(crate) enum Sent {
     Store { import: u16 },
     Question { number: u64 },
     Part { operation: u64, offset: u64 },
+    Element { import: u16 },
 }
 
 /// What this node knows of another, and what it has for it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Peer {
     pub(crate) incarnation: Option<u32>,
-    pub(crate) waiting: VecDeque<Waiting>,
+    /// What waits to be sent, each with its number in the order of acceptance.
+    waiting: VecDeque<(u64, Waiting)>,
+    accepted: u64,
+    /// Requests sent since both nodes live their present lives, modulo 2^32.
+    pub(crate) requests: u32,
     outstanding: u32,
+    /// Imports with elements that wait, in turns.
+    pub(crate) enqueuers: VecDeque<u16>,
     /// Copies with blocks left to start, in turns; blocks under way.
     pub(crate) copies: VecDeque<u64>,
     pub(crate) blocks: u32,
     /// Slot -> import + 1; empty until the first import of this node.
     slots: Vec<u16>,
+}
+
+impl Peer {
+    pub(crate) fn accept(&mut self, waiting: Waiting) {
+        self.accepted += 1;
+        self.waiting.push_back((self.accepted, waiting));
+    }
+
+    /// How many requests have been accepted so far.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Whether the first `count` requests accepted have been sent or dropped.
+    pub(crate) fn has_sent(&self, count: u64) -> bool {
+        self.waiting.front().is_none_or(|(number, _)| *number > count)
+    }
 }
 
 /// Where a checked window access goes: import, address, bytes.
@@ -232,7 +269,7 @@ impl Issuer {
         self.contexts.remove(&number).map(|_| ()).ok_or(Status::Invalid)
     }
 
-    fn take_tag(&mut self, node: NodeId, sent: Sent) -> u32 {
+    pub(crate) fn take_tag(&mut self, node: NodeId, sent: Sent) -> u32 {
         let index = match self.free_tags.pop() {
             Some(index) => index,
             None => {
@@ -270,10 +307,11 @@ impl Hib {
 
     /// Finds and checks the import behind a window address; on failure says which import it was, if any.
     fn resolve(&self, offset: u64, size: u32, right: Rights) -> Result<Target, Rejection> {
+        let aperture = if right == Rights::ENQUEUE { Aperture::Enqueue } else { Aperture::Plain };
         let address = self.config.window.decode(offset);
         let node = address.node;
         let size = access_size(offset, size).map_err(|status| (node, None, status))?;
-        if address.aperture != Aperture::Plain {
+        if address.aperture != aperture {
             return Err((node, None, Status::Aperture));
         }
         let Some(number) = self.issuer.slot(&address) else {
@@ -314,7 +352,9 @@ impl Hib {
         if self.special_access(offset, size, out) {
             return;
         }
-        let (number, at, size) = match self.resolve(offset, size, Rights::WRITE) {
+        let enqueue = self.config.window.decode(offset).aperture == Aperture::Enqueue;
+        let right = if enqueue { Rights::ENQUEUE } else { Rights::WRITE };
+        let (number, at, size) = match self.resolve(offset, size, right) {
             Ok(found) => found,
             Err((node, Some(import), status)) => return self.lose_store(node, import, status, out),
             Err((_, None, status)) => {
@@ -332,19 +372,29 @@ impl Hib {
         if full {
             return self.lose_store(node, number, Status::Cut, out);
         }
+        if enqueue && size < 4 {
+            return self.lose_store(node, number, Status::NotQueue, out);
+        }
         let peer = &mut self.issuer.peers[usize::from(node)];
         if self.config.has(Bug::DropWhenFull) && peer.outstanding >= self.config.outstanding {
             return;
         }
-        peer.waiting.push_back(Waiting::Store { import: number, at, size, data: data & ones(size) });
+        let data = data & ones(size);
+        if enqueue {
+            self.accept_element(node, number, at, size, data);
+        } else {
+            peer.accept(Waiting::Store { import: number, at, size, data });
+            self.counters.stores += 1;
+        }
         self.issuer.waiting_total += 1;
         if let Some(import) = self.issuer.import(number) {
             import.issued += 1;
             import.waiting += 1;
             import.active = true;
         }
-        self.counters.stores += 1;
-        self.count_access(node, at.page, true, out);
+        if !enqueue {
+            self.count_access(node, at.page, true, out);
+        }
         self.pump(node, out);
         let congest_at = self.config.congest_at;
         if let Some(import) =
@@ -384,13 +434,13 @@ impl Hib {
     }
 
     /// Queues a load or lookup behind everything sent to its node before.
-    fn ask(&mut self, node: NodeId, asked: Asked, body: Body, out: &mut Vec<Action>) {
+    pub(crate) fn ask(&mut self, node: NodeId, asked: Asked, body: Body, out: &mut Vec<Action>) {
         let number = self.issuer.next_question;
         self.issuer.next_question += 1;
         let deadline = self.now + self.config.load_limit;
         self.issuer.questions.insert(number, Question { node, deadline, asked });
         self.issuer.deadlines.insert((deadline, number));
-        self.issuer.peers[usize::from(node)].waiting.push_back(Waiting::Question { number, body });
+        self.issuer.peers[usize::from(node)].accept(Waiting::Question { number, body });
         self.pump(node, out);
     }
 
@@ -409,6 +459,7 @@ impl Hib {
                 out.push(Action::ReadDone { token, data: ones(size) });
             }
             Asked::Lookup { slot } => self.complete_status(slot, status, out),
+            Asked::Reserve { opens } => self.reserved(opens, Err(status), out),
         }
     }
 
@@ -430,8 +481,13 @@ impl Hib {
         }
     }
 
-    /// Sends what the window of outstanding requests and the credits allow.
+    /// Sends what the window of outstanding requests, the holds of queues and the credits allow.
     pub(crate) fn pump(&mut self, node: NodeId, out: &mut Vec<Action>) {
+        self.pump_requests(node, out);
+        self.pump_elements(node, out);
+    }
+
+    fn pump_requests(&mut self, node: NodeId, out: &mut Vec<Action>) {
         let own = node == self.config.node;
         loop {
             let peer = &mut self.issuer.peers[usize::from(node)];
@@ -444,7 +500,7 @@ impl Hib {
                     _ => return,
                 }
             }
-            let Some(waiting) = peer.waiting.pop_front() else { return };
+            let Some((_, waiting)) = peer.waiting.pop_front() else { return };
             let (body, sent) = match waiting {
                 Waiting::Store { import, at, size, data } => {
                     let context = self.left_queue(import, out);
@@ -463,7 +519,8 @@ impl Hib {
             }
             let peer = &mut self.issuer.peers[usize::from(node)];
             peer.outstanding += 1;
-            let target = peer.incarnation.unwrap_or(0);
+            peer.requests = peer.requests.wrapping_add(1);
+            let target = self.target(node);
             let tag = self.issuer.take_tag(node, sent);
             let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
             self.transmit(packet, out);
@@ -471,7 +528,7 @@ impl Hib {
     }
 
     /// A store of `import` leaves the waiting queue; ends the import's congestion when few are left.
-    fn left_queue(&mut self, number: u16, out: &mut Vec<Action>) -> u16 {
+    pub(crate) fn left_queue(&mut self, number: u16, out: &mut Vec<Action>) -> u16 {
         self.issuer.waiting_total -= 1;
         let clear_at = self.config.clear_at;
         let Some(import) = self.issuer.import(number) else { return 0 };
@@ -494,9 +551,16 @@ impl Hib {
             return; // An answer to an earlier life.
         }
         let Some(sent) = self.issuer.release_tag(packet.tag, packet.src) else { return };
-        let peer = &mut self.issuer.peers[usize::from(packet.src)];
-        peer.outstanding = peer.outstanding.saturating_sub(1);
+        if !matches!(sent, Sent::Element { .. }) {
+            let peer = &mut self.issuer.peers[usize::from(packet.src)];
+            peer.outstanding = peer.outstanding.saturating_sub(1);
+        }
         match (sent, packet.body) {
+            (Sent::Element { import }, body) => {
+                self.element_finished(import);
+                let status = if let Body::WriteAck { status } = body { status } else { Status::Invalid };
+                self.store_finished(import, status, out);
+            }
             (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
             (Sent::Question { number }, body) => self.answered(number, &body, out),
             (Sent::Part { operation, offset }, body) => self.part_answered(operation, offset, body, out),
@@ -515,9 +579,21 @@ impl Hib {
                         out.push(Action::ReadDone { token, data: data & ones(size) });
                     }
                     Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
+                    Asked::Reserve { opens } => self.reserved(opens, Err(Status::Invalid), out),
                 }
             }
-            Body::LookupReply { status: Status::Ok, page, count, length, generation, rights } => {
+            Body::ReserveReply { status: Status::Ok, holds } => {
+                let Some(question) = self.take_question(number) else { return };
+                match question.asked {
+                    Asked::Reserve { opens } => self.reserved(opens, Ok(holds), out),
+                    Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
+                    Asked::Load { token, import, size } => {
+                        self.fail_load(question.node, import, Status::Invalid, out);
+                        out.push(Action::ReadDone { token, data: ones(size) });
+                    }
+                }
+            }
+            Body::LookupReply { status: Status::Ok, page, count, length, generation, rights, width } => {
                 let Some(question) = self.take_question(number) else { return };
                 if let Asked::Lookup { slot } = question.asked {
                     let completion = Completion {
@@ -526,12 +602,16 @@ impl Hib {
                         generation,
                         length,
                         rights: u32::from(rights.0),
+                        width: u32::from(width),
                         ..Completion::of(0, Status::Ok)
                     };
                     self.complete(slot, completion, out);
                 }
             }
-            Body::ReadReply { status, .. } | Body::LookupReply { status, .. } | Body::WriteAck { status } => {
+            Body::ReadReply { status, .. }
+            | Body::LookupReply { status, .. }
+            | Body::ReserveReply { status, .. }
+            | Body::WriteAck { status } => {
                 let status = if status.is_ok() { Status::Invalid } else { status };
                 self.fail_question(number, status, out);
             }
@@ -596,8 +676,11 @@ impl Hib {
         let node = import.node;
         let queue = &mut self.issuer.peers[usize::from(node)].waiting;
         let before = queue.len();
-        queue.retain(|w| !matches!(w, Waiting::Store { import, .. } if *import == number));
-        let purged = (before - queue.len()) as u32;
+        queue.retain(|(_, w)| !matches!(w, Waiting::Store { import, .. } if *import == number));
+        let mut purged = (before - queue.len()) as u32;
+        if let Some(elements) = self.issuer.import(number).and_then(|i| i.queue.as_mut()) {
+            purged += elements.drop_waiting();
+        }
         if purged == 0 {
             return;
         }
@@ -618,8 +701,9 @@ impl Hib {
     pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
+        peer.requests = 0;
         let (mut questions, mut parts) = (Vec::new(), Vec::new());
-        peer.waiting.retain(|w| match w {
+        peer.waiting.retain(|(_, w)| match w {
             Waiting::Question { number, .. } => {
                 questions.push(*number);
                 false
@@ -642,6 +726,13 @@ impl Hib {
         self.fail_waiting_copies(node, status, out);
         for tag in tags {
             match self.issuer.release_tag(tag, node) {
+                Some(Sent::Element { import }) => {
+                    self.element_finished(import);
+                    if let Some(import) = self.issuer.import(import) {
+                        import.finished += 1;
+                    }
+                    self.progressed(import, out);
+                }
                 Some(Sent::Store { import }) => {
                     if let Some(import) = self.issuer.import(import) {
                         import.finished += 1;
@@ -743,7 +834,8 @@ impl Hib {
         }
     }
 
-    pub(crate) fn import_state(&self, number: u16) -> u64 {
+    /// The value that the next IMPORT_STATE event of an import tells: TG_IMPORT_* bits, its latched status in bits 31:16.
+    pub fn import_state(&self, number: u16) -> u64 {
         let Some(import) = self.issuer.imports.get(usize::from(number)).and_then(|i| i.as_deref()) else { return 0 };
         let mut value = import.error.map_or(0, |status| (status as u64) << 16);
         if import.stopped() {
@@ -816,7 +908,7 @@ impl Hib {
             self.check_quiet(context, out);
         }
         if let Some(slot) = closed {
-            self.remove_import(number);
+            self.remove_import(number, out);
             self.complete_status(slot, Status::Ok, out);
         }
     }
@@ -841,7 +933,8 @@ impl Hib {
         Ok(())
     }
 
-    pub(crate) fn import_set(&mut self, command: &Command) -> Result<(), Status> {
+    /// Opens an import; `Ok(false)` if it is one of a queue, whose node is asked for hold slots first.
+    pub(crate) fn import_set(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
         let Command { import, context, node, index, count, page, generation, length, rights, .. } = *command;
         if u32::from(node) >= self.config.window.nodes() {
             return Err(Status::BadNode);
@@ -854,6 +947,7 @@ impl Hib {
             && length > 0
             && length <= u64::from(count) * UNIT
             && Rights::ALL.contains(Rights(rights))
+            && (!Rights(rights).contains(Rights::ENQUEUE) || (rights == Rights::ENQUEUE.0 && count == 1))
             && self.issuer.contexts.contains_key(&context);
         if !sane {
             return Err(Status::Invalid);
@@ -881,6 +975,7 @@ impl Hib {
             issued: 0,
             finished: 0,
             operations: 0,
+            queue: (rights == Rights::ENQUEUE.0).then(Box::default),
             bad_keys: 0,
             waiting: 0,
             congested: false,
@@ -891,31 +986,42 @@ impl Hib {
             error: None,
             closing: None,
         }));
-        Ok(())
+        if rights == Rights::ENQUEUE.0 {
+            self.open_queue(slot, import, out);
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     /// Unmaps an import's slots at once; `Ok(false)` if stores of it are unfinished.
-    pub(crate) fn import_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+    pub(crate) fn import_clear(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
         let number = command.import;
         let Some(import) = self.issuer.import(number) else { return Err(Status::Invalid) };
-        if import.closing.is_some() {
+        if import.closing.is_some() || import.queue.as_ref().is_some_and(|elements| elements.is_opening()) {
             return Err(Status::Busy);
         }
-        let (node, first, count) = (import.node, import.first_slot as usize, import.slots as usize);
         let done = import.is_idle();
         import.closing = Some(slot);
-        self.issuer.peers[usize::from(node)].slots[first..first + count].fill(0);
+        self.unmap_import(number);
         if done {
-            self.remove_import(number);
+            self.remove_import(number, out);
         }
         Ok(done)
     }
 
-    fn remove_import(&mut self, number: u16) {
-        if let Some(import) = self.issuer.imports.get_mut(usize::from(number)) {
-            *import = None;
-        }
+    /// Nothing leads to the import any more.
+    pub(crate) fn unmap_import(&mut self, number: u16) {
+        let Some(import) = self.issuer.import(number) else { return };
+        let (node, first, count) = (import.node, import.first_slot as usize, import.slots as usize);
+        self.issuer.peers[usize::from(node)].slots[first..first + count].fill(0);
+    }
+
+    pub(crate) fn remove_import(&mut self, number: u16, out: &mut Vec<Action>) {
+        let import = self.issuer.imports.get_mut(usize::from(number)).and_then(|import| import.take());
         self.issuer.throttled.remove(&number);
+        if let Some(import) = import.filter(|import| import.queue.is_some() && !import.dead) {
+            self.give_back_holds(import.node, import.address(0), out);
+        }
     }
 
     pub(crate) fn import_ack(&mut self, command: &Command, out: &mut Vec<Action>) -> Result<(), Status> {

@@ -263,6 +263,15 @@ pub enum Notice {
         /// Why.
         status: Status,
     },
+    /// The header of a queue in this node's memory was not sound.
+    BrokenQueue {
+        /// Its export page.
+        page: u32,
+        /// Which word.
+        word: u64,
+        /// What it held.
+        value: u64,
+    },
     /// An admin command failed.
     Admin {
         /// TG_ADMIN_*.

@@ -279,7 +279,9 @@ impl Hib {
         let within = offset & (UNIT - 1);
         let slots = context::SLOT_COUNT;
         let end = context::REGISTERS + slots * context::STRIDE;
-        let status = if size != 8 || offset % 8 != 0 || within >= end {
+        let status = if within == context::QUEUE_ARM && size == 8 && self.issuer.contexts.contains_key(&number) {
+            return self.queue_arm(number, offset, data, out);
+        } else if size != 8 || offset % 8 != 0 || within >= end {
             Status::BadSize
         } else if !self.issuer.contexts.contains_key(&number) {
             Status::Unmapped
@@ -495,7 +497,7 @@ impl Hib {
     }
 
     fn send_part(&mut self, node: NodeId, operation: u64, offset: u64, body: Body, out: &mut Vec<Action>) {
-        self.issuer.peers[usize::from(node)].waiting.push_back(Waiting::Part { operation, offset, body });
+        self.issuer.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body });
         self.pump(node, out);
     }
 

@@ -6,7 +6,9 @@
 //!                             [launch] arguments, slots -> atomics, copies -> requests behind the stores
 //!                             [counters] page access counters
 //!                             [control] registers, admin commands -> grants, imports, segments, contexts
-//!  switch ----Packet--------> [serve] grant check -> one guest-memory Step at a time per source -> reply
+//!                             [enqueue] elements for queues, each import in its own line -> enqueues behind the requests
+//!  switch ----Packet--------> [queue] hold -> queue machine -> buffer; overflow -> driver
+//!                             [serve] grant check -> one guest-memory Step at a time per source -> reply
 //!                             [events] causes -> event queue in guest memory -> Interrupt
 //! ```
 //!
@@ -18,11 +20,13 @@
 mod config;
 mod control;
 mod counters;
+mod enqueue;
 mod events;
 mod hib;
 mod imports;
 mod interface;
 mod launch;
+mod queue;
 mod serve;
 
 pub use config::{Bug, HibConfig, Launching};

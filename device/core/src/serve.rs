@@ -6,6 +6,7 @@
 
 use crate::config::Bug;
 use crate::hib::{Hib, Purpose};
+use crate::queue::Queue;
 use crate::{Action, HibConfig, Notice, Step, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_wire::admin::Command;
@@ -13,14 +14,14 @@ use telegraphos_wire::packet::Name;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Rights, Status, UNIT};
 
 /// One export page, granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Grant {
-    address: u64,
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Grant {
+    pub(crate) address: u64,
     /// Valid bytes from the start of the page.
-    valid: u64,
-    rights: Rights,
-    nodes: [u64; 4],
-    generation: u64,
+    pub(crate) valid: u64,
+    pub(crate) rights: Rights,
+    pub(crate) nodes: [u64; 4],
+    pub(crate) generation: u64,
 }
 
 /// A name others may look up.
@@ -58,10 +59,14 @@ struct Clearing {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
-    grants: BTreeMap<u32, Grant>,
+    pub(crate) grants: BTreeMap<u32, Grant>,
+    /// Export pages that are queues; each has a grant, too.
+    pub(crate) queues: BTreeMap<u32, Queue>,
     segments: BTreeMap<Name, Segment>,
     generation: u64,
     inbound: Vec<VecDeque<Inbound>>,
+    /// Per source: its life, and how many of its requests have been performed since both nodes live their present lives, modulo 2^32.
+    performed: Vec<(u32, u32)>,
     clearing: Vec<Clearing>,
 }
 
@@ -77,6 +82,8 @@ impl Server {
     pub(crate) fn new(config: &HibConfig) -> Server {
         Server {
             grants: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            performed: vec![(0, 0); config.window.nodes() as usize],
             segments: BTreeMap::new(),
             generation: 0,
             inbound: vec![VecDeque::new(); config.window.nodes() as usize],
@@ -86,6 +93,20 @@ impl Server {
 
     pub(crate) fn raise_generation(&mut self, floor: u64) {
         self.generation = self.generation.max(floor);
+    }
+
+    pub(crate) fn new_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// This node lives a new life for the others, or has lost them: they begin to count anew. Its own requests to itself do so at a reset.
+    pub(crate) fn forget_performed(&mut self, own: NodeId) {
+        let kept = self.performed.get(usize::from(own)).copied();
+        self.performed.fill((0, 0));
+        if let (Some(kept), Some(entry)) = (kept, self.performed.get_mut(usize::from(own))) {
+            *entry = kept;
+        }
     }
 
     /// The link is gone, and its credits with it.
@@ -120,14 +141,9 @@ impl Hib {
         if !sane || !Rights::ALL.contains(rights) {
             return Err(Status::Invalid);
         }
-        if self.server.grants.range(index..(end as u32)).next().is_some()
-            || self.server.clearing.iter().any(|c| c.page < end as u32 && index < c.page + c.count)
-        {
-            return Err(Status::Busy);
-        }
+        self.pages_free(index, count)?;
         let generation = if command.generation == 0 {
-            self.server.generation += 1;
-            self.server.generation
+            self.server.new_generation()
         } else {
             let previous = index.checked_sub(1).and_then(|i| self.server.grants.get(&i));
             match previous {
@@ -149,14 +165,23 @@ impl Hib {
         Ok(generation)
     }
 
-    /// Revokes pages at once; `Ok(false)` if an access to them is still in flight.
-    pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+    /// Whether export pages are neither granted nor on their way out.
+    pub(crate) fn pages_free(&self, page: u32, count: u32) -> Result<(), Status> {
+        let end = page + count;
+        let granted = self.server.grants.range(page..end).next().is_some();
+        let clearing = self.server.clearing.iter().any(|c| c.page < end && page < c.page + c.count);
+        if granted || clearing { Err(Status::Busy) } else { Ok(()) }
+    }
+
+    /// Revokes pages at once, with the queues on them; `Ok(false)` if an access to them is still in flight.
+    pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
         let Command { index, count, .. } = *command;
         if count == 0 || u64::from(index) + u64::from(count) > u64::from(self.config.export_pages) {
             return Err(Status::Invalid);
         }
         for page in index..index + count {
             self.server.grants.remove(&page);
+            self.queue_clear(page, out);
         }
         if self.in_flight(index, count) {
             self.server.clearing.push(Clearing { slot, page: index, count });
@@ -167,8 +192,9 @@ impl Hib {
 
     /// Whether a step touches one of these export pages, for another node or for a copy of our own.
     fn in_flight(&self, page: u32, count: u32) -> bool {
+        let queues = self.server.queues.range(page..page + count).any(|(_, queue)| queue.steps());
         let page = u64::from(page);
-        self.server.serves(page as u32, count) || self.copies_touch(page..page + u64::from(count))
+        queues || self.server.serves(page as u32, count) || self.copies_touch(page..page + u64::from(count))
     }
 
     pub(crate) fn finish_clearing(&mut self, out: &mut Vec<Action>) {
@@ -292,7 +318,10 @@ impl Hib {
                     return;
                 }
                 Ok(None) => {
-                    let body = self.answer_lookup(source, &packet.body);
+                    let body = match packet.body {
+                        Body::Reserve { .. } => self.reserve(&packet),
+                        _ => self.answer_lookup(source, &packet.body),
+                    };
                     self.answer(source, packet, body, out);
                 }
                 Err(status) => self.refuse(source, packet, status, out),
@@ -384,6 +413,8 @@ impl Hib {
         if request.is_some_and(|r| r.charged) {
             self.consumed(packet.class());
         }
+        self.count_performed(&packet);
+        self.elements_follow(source, out);
         let reply = Packet {
             src: self.config.node,
             dst: source,
@@ -393,6 +424,30 @@ impl Hib {
             body,
         };
         self.transmit(reply, out);
+    }
+
+    /// The life of the requester that a packet belongs to. To itself, a node's life changes only with its resets.
+    fn life(&self, packet: &Packet) -> u32 {
+        if packet.src == self.config.node { packet.target } else { packet.incarnation }
+    }
+
+    /// Requests of the packet's sender that have been performed, of those that its `after` counts.
+    pub(crate) fn performed(&self, packet: &Packet) -> u32 {
+        match self.server.performed.get(usize::from(packet.src)) {
+            Some((life, count)) if *life == self.life(packet) => *count,
+            _ => 0,
+        }
+    }
+
+    /// A request has been performed or refused. Only what the present lives of both nodes say to each other counts.
+    fn count_performed(&mut self, packet: &Packet) {
+        let own = packet.src == self.config.node;
+        let life = self.life(packet);
+        let present = packet.target == if own { self.resets } else { self.incarnation };
+        if let Some(entry) = self.server.performed.get_mut(usize::from(packet.src)).filter(|_| present) {
+            let count = if entry.0 == life { entry.1 } else { 0 };
+            *entry = (life, count.wrapping_add(1));
+        }
     }
 
     fn answer_lookup(&self, source: NodeId, body: &Body) -> Body {
@@ -412,6 +467,7 @@ impl Hib {
                 length: segment.length,
                 generation: segment.generation,
                 rights: offered,
+                width: self.server.queues.get(&segment.page).map_or(0, |queue| queue.width()),
             },
             Some(_) => no(Status::NotGranted),
             None => no(Status::Stale),

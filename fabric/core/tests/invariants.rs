@@ -349,12 +349,14 @@ fn an_absent_node_is_answered_for_in_kind() {
         (Body::Read { at, context: 1, size: 4 }, Body::ReadReply { status, data: u64::MAX }),
         (
             Body::Lookup { name, secret: [0; 16], uid: 0, rights: Rights::READ },
-            Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0) },
+            Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0), width: 0 },
         ),
         (
             Body::Atomic { at, context: 1, size: 8, op: AtomicOp::Add, operand: 1, compare: 0 },
             Body::AtomicReply { status, data: u64::MAX },
         ),
+        (Body::Enqueue { at, context: 1, size: 4, data: 5, after: 0 }, Body::WriteAck { status }),
+        (Body::Reserve { at, imports: 1 }, Body::ReserveReply { status, holds: 0 }),
         (Body::WriteBlock { at, context: 1, data: [1, 2, 3].into() }, Body::WriteAck { status }),
         (Body::ReadBlock { at, context: 1, length: 9 }, Body::BlockReply { status, data: [].into() }),
     ] {

@@ -6,12 +6,15 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
+pub(crate) mod queues;
+
 use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
-use telegraphos_wire::admin::{self, Command, Completion};
+use telegraphos_wire::admin::{self, Command, Completion, QueueCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
 use telegraphos_wire::link::Frame;
+use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Aperture, AtomicOp, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context};
 
@@ -540,6 +543,11 @@ impl Cluster {
         true
     }
 
+    /// What is on the ideal network is lost.
+    pub(crate) fn lose_packets(&mut self) {
+        self.wires.clear();
+    }
+
     pub(crate) fn settle(&mut self) {
         for _ in 0..1_000_000 {
             if !self.step() {
@@ -609,6 +617,58 @@ impl Cluster {
         done.generation
     }
 
+    /// Makes export page `page` a queue of that shape, armed by context 0, published as `name`.
+    pub(crate) fn make_queue(&mut self, id: u16, name: &str, page: u32, shape: Shape) {
+        let empty = u64::from(shape.empty().encode());
+        for word in [0, 1] {
+            self.poke(id, page, word, shape.width(), empty);
+        }
+        let set = QueueCommand {
+            opcode: admin::QUEUE_SET,
+            page,
+            words: shape.words().into(),
+            width: shape.width().into(),
+            address: EXPORTS + u64::from(page) * UNIT,
+            nodes: [u64::MAX; 4],
+            ..QueueCommand::default()
+        };
+        let done = self.admin(id, set.into());
+        assert_eq!(done.status, 0);
+        let publish = Command {
+            opcode: admin::SEGMENT_PUBLISH,
+            index: page,
+            count: 1,
+            length: shape.bytes(),
+            generation: done.generation,
+            rights_owner: Rights::ENQUEUE.0,
+            rights_others: Rights::ENQUEUE.0,
+            name: name64(name),
+            ..Command::default()
+        };
+        assert_eq!(self.admin(id, publish).status, 0);
+    }
+
+    /// Word `word` of export page `page`, as the processor sees it.
+    pub(crate) fn peek(&self, id: u16, page: u32, word: u64, width: u8) -> u64 {
+        let at = (EXPORTS + u64::from(page) * UNIT + word * u64::from(width)) as usize;
+        let mut bytes = [0; 8];
+        bytes[..usize::from(width)].copy_from_slice(&self.nodes[usize::from(id)].ram[at..at + usize::from(width)]);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// The processor stores to word `word` of export page `page`.
+    pub(crate) fn poke(&mut self, id: u16, page: u32, word: u64, width: u8, value: u64) {
+        let at = (EXPORTS + u64::from(page) * UNIT + word * u64::from(width)) as usize;
+        let bytes = &value.to_le_bytes()[..usize::from(width)];
+        self.nodes[usize::from(id)].ram[at..at + usize::from(width)].copy_from_slice(bytes);
+    }
+
+    /// A store to the enqueue aperture.
+    pub(crate) fn enqueue(&mut self, id: u16, node: u16, index: u32, width: u32, value: u64) {
+        let offset = self.aperture(Aperture::Enqueue, node, index, 0);
+        self.event(id, Event::Write { bar: Bar::Window, offset, size: width, data: value });
+    }
+
     pub(crate) fn lookup(&mut self, id: u16, node: u16, name: &str) -> Completion {
         self.admin(id, Command { opcode: admin::LOOKUP, node, name: name64(name), ..Command::default() })
     }
@@ -639,9 +699,13 @@ impl Cluster {
     }
 
     pub(crate) fn address(&self, node: u16, index: u32, offset: u64) -> u64 {
+        self.aperture(Aperture::Plain, node, index, offset)
+    }
+
+    pub(crate) fn aperture(&self, aperture: Aperture, node: u16, index: u32, offset: u64) -> u64 {
         let layout = self.nodes[0].hib.config().window;
         let offset = u64::from(index) * UNIT + offset;
-        layout.encode(WindowAddress { aperture: Aperture::Plain, node, offset }).unwrap()
+        layout.encode(WindowAddress { aperture, node, offset }).unwrap()
     }
 
     pub(crate) fn store(&mut self, id: u16, address: u64, size: u32, data: u64) {

@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Notification queues at their receiver: hold, state machine, overflow, arm (SPEC item 8, E1, E5-E8, E12; `docs/queues.md`).
+//!
+//! ```text
+//!            +-> Idle --eligible element--> Tail --> Data --> Head --+--> Commit --ack--> Idle
+//!            |     |                        load w0  store   load w1 |    store w0
+//!            |     +--arm--> ArmTail --> ArmHead --> Idle            +--next tail = head--> Stopped
+//!            |               load w0     load w1                                              | QUEUE_RESUME
+//!            +--ack-- RestartTail <-- RestartData <-------------------------------------------+
+//!                     store w0 = 4    store at 3
+//! ```
+//!
+//! Each arrow with a load or store is one guest-memory step; a queue has at most one in flight. Elements that wait are in the queue's *hold*,
+//! which their imports have reserved, never in the link's buffers: a stopped queue holds up nothing else.
+
+use crate::config::Bug;
+use crate::events::Cause;
+use crate::hib::{Hib, Purpose};
+use crate::serve::Grant;
+use crate::{Action, Bar, Notice, Step, StepResult};
+use std::collections::{BTreeMap, VecDeque};
+use telegraphos_wire::admin::{Command, Completion};
+use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
+use telegraphos_wire::{Body, Class, NodeId, Packet, Rights, Status, UNIT, event};
+
+/// An element on its way into the buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Element {
+    packet: Packet,
+    data: u64,
+}
+
+/// Where the state machine is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+enum State {
+    #[default]
+    Idle,
+    /// Word 0 is being loaded.
+    Tail(Element),
+    /// The data is being stored at this tail.
+    Data(Element, HeaderWord),
+    /// Word 1 is being loaded.
+    Head(Element, HeaderWord),
+    /// Word 0 is being stored.
+    Commit(Element, HeaderWord),
+    /// The buffer is full. The element is pending.
+    Stopped(Element),
+    /// The pending element is being stored at index 3; an admin slot waits.
+    RestartData(Element, u32),
+    /// Word 0 is being stored with tail 4.
+    RestartTail(Element, u32),
+    /// Word 0 is being loaded for an arm, which saw this.
+    ArmTail(u32),
+    /// Word 1 is being loaded for it.
+    ArmHead(HeaderWord),
+}
+
+/// One queue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Queue {
+    shape: Shape,
+    /// Who may arm it.
+    context: u16,
+    state: State,
+    /// Elements in the order of their arrival.
+    held: VecDeque<Element>,
+    /// Per node: its incarnation, and imports for which hold slots are reserved.
+    reserved: BTreeMap<NodeId, (u32, u32)>,
+    /// The next element is an event.
+    armed: bool,
+    /// An arm that is still to be checked: word 0 as the consumer saw it.
+    arming: Option<u32>,
+    broken: bool,
+    /// Revoked; goes when its step in flight is done.
+    gone: bool,
+}
+
+impl Queue {
+    /// Bytes of a word.
+    pub(crate) fn width(&self) -> u8 {
+        self.shape.width()
+    }
+
+    /// Whether a guest-memory step is in flight.
+    pub(crate) fn steps(&self) -> bool {
+        !matches!(self.state, State::Idle | State::Stopped(_))
+    }
+
+    /// The element in the machine.
+    fn active(&self) -> Option<&Element> {
+        match &self.state {
+            State::Idle | State::ArmTail(_) | State::ArmHead(_) => None,
+            State::Tail(e)
+            | State::Data(e, _)
+            | State::Head(e, _)
+            | State::Commit(e, _)
+            | State::Stopped(e)
+            | State::RestartData(e, _)
+            | State::RestartTail(e, _) => Some(e),
+        }
+    }
+
+    /// Elements of a node that have not been acknowledged.
+    fn elements_of(&self, node: NodeId) -> u32 {
+        self.held.iter().chain(self.active()).filter(|e| e.packet.src == node).count() as u32
+    }
+}
+
+impl Hib {
+    // ---- admin ----
+
+    pub(crate) fn queue_set(&mut self, command: &Command) -> Result<u64, Status> {
+        let command = command.queue();
+        let shape = Shape::new(command.words, command.width).ok_or(Status::Invalid)?;
+        let sane = command.page < self.config.export_pages
+            && command.address % shape.bytes() == 0
+            && command.address % 4096 == 0
+            && command.address.checked_add(shape.bytes()).is_some();
+        let context = u16::try_from(command.context).map_err(|_| Status::Invalid)?;
+        if !sane || !self.issuer.contexts.contains_key(&context) {
+            return Err(Status::Invalid);
+        }
+        self.pages_free(command.page, 1)?;
+        let generation = self.server.new_generation();
+        let grant = Grant {
+            address: command.address,
+            valid: shape.bytes(),
+            rights: Rights::ENQUEUE,
+            nodes: command.nodes,
+            generation,
+        };
+        self.server.grants.insert(command.page, grant);
+        let queue = Queue {
+            shape,
+            context,
+            state: State::Idle,
+            held: VecDeque::new(),
+            reserved: BTreeMap::new(),
+            armed: false,
+            arming: None,
+            broken: false,
+            gone: false,
+        };
+        self.server.queues.insert(command.page, queue);
+        Ok(generation)
+    }
+
+    /// The driver has copied and linked; completes when the pending element is committed.
+    pub(crate) fn queue_resume(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<(), Status> {
+        let address = self.queue_address(page).ok_or(Status::Invalid)?;
+        let forget = self.config.has(Bug::ForgetPending);
+        let Some(queue) = self.server.queues.get_mut(&page) else { return Err(Status::Invalid) };
+        let (State::Stopped(element), width) = (&queue.state, queue.shape.width()) else { return Err(Status::Invalid) };
+        let element = element.clone();
+        let data = element.data;
+        if forget {
+            let word = HeaderWord { size: queue.shape.words(), index: FIRST }.encode();
+            queue.state = State::RestartTail(element, slot);
+            let op = Step::Store { address, size: width, data: word.into() };
+            self.step(op, Purpose::Queue(page), out);
+            return Ok(());
+        }
+        queue.state = State::RestartData(element, slot);
+        let at = address + u64::from(FIRST) * u64::from(width);
+        self.step(Step::Store { address: at, size: width, data }, Purpose::Queue(page), out);
+        Ok(())
+    }
+
+    /// Revokes a queue: what it holds is refused, now or when its step is done.
+    pub(crate) fn queue_clear(&mut self, page: u32, out: &mut Vec<Action>) {
+        if let Some(queue) = self.server.queues.get_mut(&page) {
+            queue.gone = true;
+            self.end_if_gone(page, out);
+        }
+    }
+
+    fn end_if_gone(&mut self, page: u32, out: &mut Vec<Action>) -> bool {
+        if !self.server.queues.get(&page).is_some_and(|queue| queue.gone) {
+            return false;
+        }
+        self.refuse_held(page, Status::Stale, out);
+        if self.server.queues.get(&page).is_some_and(|queue| queue.steps()) {
+            return true;
+        }
+        if let Some(mut queue) = self.server.queues.remove(&page) {
+            if let State::Stopped(element) = std::mem::take(&mut queue.state) {
+                self.refuse_element(element.packet, Status::Stale, out);
+            }
+            if queue.armed || queue.arming.is_some() {
+                self.cause(Cause::Context(queue.context), out);
+            }
+        }
+        true
+    }
+
+    fn refuse_held(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+        let held = self.server.queues.get_mut(&page).map(|queue| std::mem::take(&mut queue.held));
+        for element in held.into_iter().flatten() {
+            self.refuse_element(element.packet, status, out);
+        }
+    }
+
+    /// Bits and status of a queue's event.
+    pub(crate) fn queue_event(&self, page: u32) -> u64 {
+        let mut value = u64::from(page) << 32;
+        let Some(queue) = self.server.queues.get(&page) else { return value };
+        if matches!(queue.state, State::Stopped(_)) {
+            value |= event::QUEUE_OVERFLOW;
+        }
+        if queue.broken {
+            value |= event::QUEUE_BROKEN | (Status::QueueHeader as u64) << 16;
+        }
+        value
+    }
+
+    /// TG_QUEUE_EVENT_* bits of the queue at an export page, as its next event would tell them.
+    pub fn queue_state(&self, page: u32) -> u64 {
+        self.queue_event(page) & (event::QUEUE_OVERFLOW | event::QUEUE_BROKEN)
+    }
+
+    fn queue_address(&self, page: u32) -> Option<u64> {
+        self.server.grants.get(&page).map(|grant| grant.address)
+    }
+
+    // ---- reservations ----
+
+    /// A node says how many imports of a queue it has.
+    pub(crate) fn reserve(&mut self, packet: &Packet) -> Body {
+        let refused = |status| Body::ReserveReply { status, holds: 0 };
+        let Body::Reserve { at, imports } = packet.body else { return refused(Status::Invalid) };
+        let late = packet.src != self.config.node && packet.target != self.incarnation;
+        if late {
+            return refused(Status::Reset);
+        }
+        if let Err(status) = self.find_queue(packet.src, &at) {
+            return refused(status);
+        }
+        let others = |(page, queue): (&u32, &Queue)| -> u64 {
+            let own = |node: &NodeId| *page == at.page && *node == packet.src;
+            queue.reserved.iter().filter(|(node, _)| !own(node)).map(|(_, (_, imports))| u64::from(*imports)).sum()
+        };
+        let all: u64 = self.server.queues.iter().map(others).sum::<u64>() + u64::from(imports);
+        if all.saturating_mul(self.config.hold.into()) > u64::from(self.config.holds) {
+            return refused(Status::NoHold);
+        }
+        if let Some(queue) = self.server.queues.get_mut(&at.page) {
+            if imports == 0 {
+                queue.reserved.remove(&packet.src);
+            } else {
+                queue.reserved.insert(packet.src, (packet.incarnation, imports));
+            }
+        }
+        Body::ReserveReply { status: Status::Ok, holds: self.config.hold }
+    }
+
+    /// Whether `source` may enqueue there at all.
+    fn find_queue(&self, source: NodeId, at: &telegraphos_wire::RemoteAddr) -> Result<&Queue, Status> {
+        let queue = match self.server.queues.get(&at.page) {
+            Some(queue) if !queue.gone => queue,
+            _ if self.server.grants.contains_key(&at.page) => return Err(Status::NotQueue),
+            _ => return Err(Status::NotGranted),
+        };
+        self.translate(source, at, 0, Rights::ENQUEUE)?;
+        if queue.broken { Err(Status::QueueHeader) } else { Ok(queue) }
+    }
+
+    /// The node has gone, or lives a new life: `incarnation`, if any. What it had waiting here goes.
+    pub(crate) fn forget_elements_of(&mut self, node: NodeId, incarnation: Option<u32>) {
+        for queue in self.server.queues.values_mut() {
+            queue.reserved.retain(|n, (life, _)| *n != node || Some(*life) == incarnation);
+            queue.held.retain(|e| e.packet.src != node || Some(e.packet.incarnation) == incarnation);
+        }
+    }
+
+    // ---- elements ----
+
+    /// An element has arrived. It leaves the link's buffer at once: its import has reserved a place for it.
+    pub(crate) fn element(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        if packet.src != self.config.node {
+            self.consumed(Class::Enqueue);
+        }
+        let Body::Enqueue { at, data, .. } = packet.body else { return };
+        match self.admit(&packet) {
+            Ok(()) => {
+                if let Some(queue) = self.server.queues.get_mut(&at.page) {
+                    queue.held.push_back(Element { packet, data });
+                }
+                self.serve_queue(at.page, out);
+            }
+            Err(status) => self.refuse_element(packet, status, out),
+        }
+    }
+
+    fn admit(&self, packet: &Packet) -> Result<(), Status> {
+        let Body::Enqueue { at, size, .. } = packet.body else { return Err(Status::Invalid) };
+        if packet.src != self.config.node && packet.target != self.incarnation {
+            return Err(Status::Reset);
+        }
+        let queue = self.find_queue(packet.src, &at)?;
+        if at.offset != 0 || size != queue.shape.width() {
+            return Err(Status::NotQueue);
+        }
+        let imports = match queue.reserved.get(&packet.src) {
+            Some((life, imports)) if *life == packet.incarnation => *imports,
+            _ => 0,
+        };
+        if queue.elements_of(packet.src) >= imports.saturating_mul(self.config.hold) {
+            return Err(Status::NoHold);
+        }
+        Ok(())
+    }
+
+    fn refuse_element(&mut self, packet: Packet, status: Status, out: &mut Vec<Action>) {
+        self.counters.refused += 1;
+        if let Body::Enqueue { at, .. } = packet.body {
+            out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status }));
+        }
+        self.acknowledge_element(&packet, status, out);
+    }
+
+    fn acknowledge_element(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
+        let reply = Packet {
+            src: self.config.node,
+            dst: packet.src,
+            tag: packet.tag,
+            incarnation: packet.incarnation,
+            target: 0,
+            body: Body::WriteAck { status },
+        };
+        self.transmit(reply, out);
+    }
+
+    /// Whether the requests an element comes after have been performed (SPEC I8).
+    fn is_eligible(&self, element: &Element) -> bool {
+        let Body::Enqueue { after, .. } = element.packet.body else { return true };
+        self.performed(&element.packet).wrapping_sub(after) as i32 >= 0 || self.config.has(Bug::EnqueuePassesRequests)
+    }
+
+    /// Requests of a node have been performed: elements that came after them may go on.
+    pub(crate) fn elements_follow(&mut self, source: NodeId, out: &mut Vec<Action>) {
+        let waits = |queue: &Queue| queue.state == State::Idle && queue.held.iter().any(|e| e.packet.src == source);
+        if self.server.queues.is_empty() {
+            return;
+        }
+        let pages: Vec<u32> = self.server.queues.iter().filter(|(_, q)| waits(q)).map(|(page, _)| *page).collect();
+        for page in pages {
+            self.serve_queue(page, out);
+        }
+    }
+
+    /// Starts what an idle queue has to do: an arm, or the next element.
+    fn serve_queue(&mut self, page: u32, out: &mut Vec<Action>) {
+        loop {
+            let Some(queue) = self.server.queues.get(&page) else { return };
+            if queue.state != State::Idle {
+                return;
+            }
+            let size = queue.shape.width();
+            let next = queue.held.iter().position(|e| self.is_eligible(e));
+            let Some(queue) = self.server.queues.get_mut(&page) else { return };
+            let element = if queue.arming.is_some() { None } else { next.and_then(|at| queue.held.remove(at)) };
+            if queue.arming.is_none() && element.is_none() {
+                return;
+            }
+            let source = element.as_ref().map_or(self.config.node, |e| e.packet.src);
+            // Checked where it is used: bus mastering may be off now.
+            let place = match (&element, self.server.grants.get(&page)) {
+                (Some(Element { packet: Packet { body: Body::Enqueue { at, .. }, .. }, .. }), _) => {
+                    self.translate(source, at, u64::from(size), Rights::ENQUEUE)
+                }
+                (_, Some(grant)) if self.bus_master => Ok(grant.address),
+                _ => Err(Status::MemoryFault),
+            };
+            let Some(queue) = self.server.queues.get_mut(&page) else { return };
+            match (place, element) {
+                (Ok(address), element) => {
+                    queue.state = match element {
+                        Some(element) => State::Tail(element),
+                        None => State::ArmTail(queue.arming.take().unwrap_or_default()),
+                    };
+                    self.step(Step::Load { address, size }, Purpose::Queue(page), out);
+                    return;
+                }
+                (Err(status), Some(element)) => self.refuse_element(element.packet, status, out),
+                (Err(_), None) => {
+                    // Nothing can arrive now, and nobody shall sleep on it.
+                    queue.arming = None;
+                    self.wake_consumer(page, out);
+                }
+            }
+        }
+    }
+
+    /// A step of a queue is done.
+    pub(crate) fn queue_stepped(&mut self, page: u32, result: StepResult, out: &mut Vec<Action>) {
+        let Some(queue) = self.server.queues.get_mut(&page) else { return };
+        let state = std::mem::take(&mut queue.state);
+        if queue.gone {
+            self.end_of_step_of_gone(state, out);
+            self.end_if_gone(page, out);
+            self.finish_clearing(out);
+            return;
+        }
+        if let StepResult::Failed(status) = result {
+            self.queue_step_failed(page, state, status, out);
+        } else {
+            let loaded = if let StepResult::Loaded(value) = result { value } else { 0 };
+            self.queue_advance(page, state, loaded, out);
+        }
+        self.serve_queue(page, out);
+    }
+
+    fn queue_step_failed(&mut self, page: u32, state: State, status: Status, out: &mut Vec<Action>) {
+        match state {
+            State::Tail(e) | State::Data(e, _) | State::Head(e, _) | State::Commit(e, _) => {
+                self.refuse_element(e.packet, status, out);
+            }
+            State::RestartData(e, slot) | State::RestartTail(e, slot) => {
+                // It stays stopped; the driver may try again.
+                if let Some(queue) = self.server.queues.get_mut(&page) {
+                    queue.state = State::Stopped(e);
+                }
+                self.complete_status(slot, status, out);
+            }
+            State::ArmTail(_) | State::ArmHead(_) => self.wake_consumer(page, out),
+            State::Idle | State::Stopped(_) => {}
+        }
+    }
+
+    /// The machine of a revoked queue takes no further step.
+    fn end_of_step_of_gone(&mut self, state: State, out: &mut Vec<Action>) {
+        match state {
+            // Its tail has been stored: it is in the queue, whoever reads it.
+            State::Commit(e, _) => self.acknowledge_element(&e.packet, Status::Ok, out),
+            State::Tail(e) | State::Data(e, _) | State::Head(e, _) => {
+                self.refuse_element(e.packet, Status::Stale, out);
+            }
+            State::RestartData(e, slot) | State::RestartTail(e, slot) => {
+                self.refuse_element(e.packet, Status::Stale, out);
+                self.complete_status(slot, Status::Stale, out);
+            }
+            State::ArmTail(_) | State::ArmHead(_) | State::Idle | State::Stopped(_) => {}
+        }
+    }
+
+    /// The step of `state` gave `loaded`, if it was a load: the next one.
+    fn queue_advance(&mut self, page: u32, state: State, loaded: u64, out: &mut Vec<Action>) {
+        let Some(base) = self.queue_address(page) else { return };
+        let Some(shape) = self.server.queues.get(&page).map(|queue| queue.shape) else { return };
+        let width = u64::from(shape.width());
+        let word = |index: u64| base + index * width;
+        let load = |index: u64| Step::Load { address: word(index), size: shape.width() };
+        let store = |index: u64, data: u64| Step::Store { address: word(index), size: shape.width(), data };
+        let tail_first = self.config.has(Bug::TailBeforeData);
+        let (state, op) = match state {
+            State::Tail(element) => match shape.header(loaded) {
+                Some(tail) if tail_first => (State::Head(element, tail), load(HEAD_WORD)),
+                Some(tail) => {
+                    let op = store(tail.index.into(), element.data);
+                    (State::Data(element, tail), op)
+                }
+                None => return self.break_queue(page, Some(element), TAIL_WORD, loaded, out),
+            },
+            State::Data(element, _) if tail_first => return self.committed(page, element, out),
+            State::Data(element, tail) => (State::Head(element, tail), load(HEAD_WORD)),
+            State::Head(element, tail) => match shape.header(loaded) {
+                // E1: the new tail is compared, and in memory head == tail always means empty.
+                Some(head) if tail.advanced() == head && !self.config.has(Bug::NeverStop) => {
+                    return self.stop_queue(page, element, out);
+                }
+                Some(_) => (State::Commit(element, tail), store(TAIL_WORD, tail.advanced().encode().into())),
+                None => return self.break_queue(page, Some(element), HEAD_WORD, loaded, out),
+            },
+            State::Commit(element, tail) if tail_first => {
+                let op = store(tail.index.into(), element.data);
+                (State::Data(element, tail), op)
+            }
+            State::Commit(element, _) => return self.committed(page, element, out),
+            State::RestartData(element, slot) => {
+                (State::RestartTail(element, slot), store(TAIL_WORD, shape.empty().advanced().encode().into()))
+            }
+            State::RestartTail(element, slot) => {
+                self.complete(slot, Completion::of(0, Status::Ok), out);
+                return self.committed(page, element, out);
+            }
+            State::ArmTail(seen) => match shape.header(loaded) {
+                Some(tail) if tail.encode() != seen && !self.config.has(Bug::ArmBlindly) => {
+                    return self.wake_consumer(page, out);
+                }
+                Some(tail) => (State::ArmHead(tail), load(HEAD_WORD)),
+                None => return self.break_queue(page, None, TAIL_WORD, loaded, out),
+            },
+            State::ArmHead(tail) => match shape.header(loaded) {
+                Some(head) if head != tail && !self.config.has(Bug::ArmBlindly) && !self.config.has(Bug::ArmByTail) => {
+                    return self.wake_consumer(page, out);
+                }
+                Some(_) => {
+                    if let Some(queue) = self.server.queues.get_mut(&page) {
+                        queue.armed = true;
+                    }
+                    return;
+                }
+                None => return self.break_queue(page, None, HEAD_WORD, loaded, out),
+            },
+            State::Idle | State::Stopped(_) => return,
+        };
+        if let Some(queue) = self.server.queues.get_mut(&page) {
+            queue.state = state;
+        }
+        self.step(op, Purpose::Queue(page), out);
+    }
+
+    fn committed(&mut self, page: u32, element: Element, out: &mut Vec<Action>) {
+        self.counters.elements += 1;
+        self.acknowledge_element(&element.packet, Status::Ok, out);
+        if self.server.queues.get(&page).is_some_and(|queue| queue.armed) {
+            self.wake_consumer(page, out);
+        }
+    }
+
+    fn stop_queue(&mut self, page: u32, element: Element, out: &mut Vec<Action>) {
+        self.counters.overflows += 1;
+        if let Some(queue) = self.server.queues.get_mut(&page) {
+            queue.state = State::Stopped(element);
+        }
+        self.cause(Cause::Queue(page), out);
+        self.settle_arms(page, out);
+    }
+
+    /// Tells whoever armed the queue, or tried to.
+    fn settle_arms(&mut self, page: u32, out: &mut Vec<Action>) {
+        let Some(queue) = self.server.queues.get_mut(&page) else { return };
+        let arming = queue.arming.take().is_some();
+        if queue.armed || arming {
+            self.wake_consumer(page, out);
+        }
+    }
+
+    /// The header was not sound: the queue takes nothing any more. Its owner alone can write there.
+    fn break_queue(&mut self, page: u32, element: Option<Element>, word: u64, value: u64, out: &mut Vec<Action>) {
+        out.push(Action::Notice(Notice::BrokenQueue { page, word, value }));
+        if let Some(element) = element {
+            self.refuse_element(element.packet, Status::QueueHeader, out);
+        }
+        if let Some(queue) = self.server.queues.get_mut(&page) {
+            queue.broken = true;
+        }
+        self.refuse_held(page, Status::QueueHeader, out);
+        self.cause(Cause::Queue(page), out);
+        self.wake_consumer(page, out);
+    }
+
+    // ---- arm ----
+
+    /// `QUEUE_ARM` of a context <- page << 32 | word 0 as seen.
+    pub(crate) fn queue_arm(&mut self, number: u16, offset: u64, data: u64, out: &mut Vec<Action>) {
+        let (page, seen) = ((data >> 32) as u32, data as u32);
+        let queue = self.server.queues.get_mut(&page).filter(|queue| queue.context == number && !queue.gone);
+        let Some(queue) = queue else {
+            return self.bad_access(Bar::Contexts, offset, 8, Status::NotQueue, out);
+        };
+        let differs = queue.arming.is_some_and(|other| other != seen);
+        queue.arming = Some(seen);
+        if queue.broken || differs || matches!(queue.state, State::Stopped(_)) {
+            queue.arming = None;
+            return self.wake_consumer(page, out);
+        }
+        self.serve_queue(page, out);
+    }
+
+    fn wake_consumer(&mut self, page: u32, out: &mut Vec<Action>) {
+        let Some(queue) = self.server.queues.get_mut(&page) else { return };
+        queue.armed = false;
+        let context = queue.context;
+        self.cause(Cause::Context(context), out);
+    }
+
+    // ---- reset ----
+
+    /// Every queue ends; what it holds is refused.
+    pub(crate) fn refuse_elements(&mut self, status: Status, out: &mut Vec<Action>) {
+        let queues = std::mem::take(&mut self.server.queues);
+        for (_, queue) in queues {
+            let active = queue.active().cloned();
+            for element in active.into_iter().chain(queue.held) {
+                if element.packet.src != self.config.node {
+                    self.acknowledge_element(&element.packet, status, out);
+                }
+            }
+        }
+    }
+}
+
+// A buffer never leaves its export page.
+const _: () = assert!(telegraphos_wire::queue::MAX_BYTES <= UNIT);
