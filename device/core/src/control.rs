@@ -10,7 +10,7 @@ use telegraphos_wire::regs::{self, Access, Register};
 use telegraphos_wire::{Status, UNIT_SHIFT, context};
 
 /// Registers that hold what was last written, and the latched error.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Registers {
     pub(crate) control: u32,
     pub(crate) admin_base: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Registers {
 }
 
 /// Admin slots whose command has not completed, with its `seq` once it is known.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Admin {
     busy: BTreeMap<u32, u32>,
     /// Contexts closed but for their last status words, and the slots that wait for it.

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::{NodeId, Status, event};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Counter {
     node: NodeId,
     page: u32,
@@ -23,7 +23,7 @@ struct Counter {
 }
 
 /// The armed counters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Counters {
     counters: Vec<Option<Counter>>,
     /// Node, page, counter.

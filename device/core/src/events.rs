@@ -22,7 +22,7 @@ pub(crate) enum Cause {
 }
 
 /// The ring as the driver has programmed it, and the causes that wait for it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct EventQueue {
     pub(crate) base: u64,
     pub(crate) size: u32,

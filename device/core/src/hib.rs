@@ -46,14 +46,14 @@ pub struct Counters {
 }
 
 /// The joined fabric.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Link {
     pub(crate) credits: [u32; 4],
     pub(crate) nodes: u32,
 }
 
 /// Why a step was started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     /// The request at the head of a source's queue.
     Serve(NodeId),
@@ -70,7 +70,7 @@ pub(crate) enum Purpose {
 }
 
 /// What follows the last store of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Then {
     Nothing,
     AdminDone(u32),
@@ -79,7 +79,7 @@ pub(crate) enum Then {
 }
 
 /// Stores of whole words into the board's own tables in guest memory, one after the other.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Job {
     pub(crate) stores: VecDeque<(u64, u64)>,
     pub(crate) then: Then,
@@ -87,7 +87,26 @@ pub(crate) struct Job {
     pub(crate) context: Option<u16>,
 }
 
+/// The lowest number that is not in use: so that boards in the same state go on alike, whatever their past.
+fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
+    (0..).zip(used.keys()).find(|(free, used)| free != *used).map_or(used.len() as u64, |(free, _)| free)
+}
+
+impl std::hash::Hash for Hib {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let Hib {
+            config: _, now: _, counters: _, bus_master, incarnation, link, registers, admin, events, issuer, ..
+        } = self;
+        (bus_master, incarnation, link, registers, admin, events, issuer).hash(state);
+        let Hib { server, launcher, page_counters, steps, jobs, resetting, resets, returned, .. } = self;
+        (server, launcher, page_counters, steps, jobs, resetting, resets, returned).hash(state);
+    }
+}
+
 /// The host interface board of one node.
+///
+/// Its hash is that of its protocol state, for model checkers: without statistics, the time, and its (constant) configuration. Two boards that
+/// hash alike behave alike.
 #[derive(Clone, Debug)]
 pub struct Hib {
     pub(crate) config: HibConfig,
@@ -103,9 +122,7 @@ pub struct Hib {
     pub(crate) launcher: Launcher,
     pub(crate) page_counters: counters::Counters,
     steps: BTreeMap<StepId, Purpose>,
-    next_step: StepId,
     jobs: BTreeMap<u64, Job>,
-    next_job: u64,
     resetting: bool,
     /// Resets so far: a node's lives as it sees them itself.
     pub(crate) resets: u32,
@@ -129,9 +146,7 @@ impl Hib {
             admin: Admin::default(),
             events: EventQueue::default(),
             steps: BTreeMap::new(),
-            next_step: 0,
             jobs: BTreeMap::new(),
-            next_job: 0,
             resetting: false,
             resets: 0,
             returned: [0; 4],
@@ -236,8 +251,7 @@ impl Hib {
     }
 
     pub(crate) fn step(&mut self, op: Step, purpose: Purpose, out: &mut Vec<Action>) {
-        let step = self.next_step;
-        self.next_step += 1;
+        let step = lowest_free(&self.steps);
         self.steps.insert(step, purpose);
         out.push(Action::Step { step, op });
     }
@@ -270,8 +284,7 @@ impl Hib {
     }
 
     fn add_job(&mut self, job: Job, out: &mut Vec<Action>) {
-        let number = self.next_job;
-        self.next_job += 1;
+        let number = lowest_free(&self.jobs);
         self.jobs.insert(number, job);
         self.advance_job(number, out);
     }

@@ -18,7 +18,7 @@ use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Rights, Status, 
 use telegraphos_wire::{context, event};
 
 /// One open import: where it leads, and what of it is unfinished.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Import {
     pub(crate) context: u16,
     /// Counts openings of all imports: names this one for good.
@@ -71,7 +71,7 @@ impl Import {
 }
 
 /// Something that waits for a reply other than a store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) enum Asked {
     Load {
         token: Token,
@@ -87,7 +87,7 @@ pub(crate) enum Asked {
     },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Question {
     node: NodeId,
     deadline: u64,
@@ -95,7 +95,7 @@ struct Question {
 }
 
 /// An entry of a destination's queue.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) enum Waiting {
     Store {
         import: u16,
@@ -117,7 +117,7 @@ pub(crate) enum Waiting {
 }
 
 /// A request that was sent and not yet answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum Sent {
     Store { import: u16 },
     Question { number: u64 },
@@ -126,7 +126,7 @@ pub(crate) enum Sent {
 }
 
 /// What this node knows of another, and what it has for it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Peer {
     pub(crate) incarnation: Option<u32>,
     /// What waits to be sent, each with its number in the order of acceptance.
@@ -167,7 +167,7 @@ type Target = (u16, RemoteAddr, u8);
 /// A refused window access: node, import if the address had one, reason.
 type Rejection = (NodeId, Option<u16>, Status);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Quiet {
     pub(crate) cookie: u64,
     /// Its end is an event.
@@ -178,7 +178,7 @@ pub(crate) struct Quiet {
     operations: Vec<u64>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Context {
     pub(crate) status_page: u64,
     pub(crate) key: u64,
@@ -187,7 +187,7 @@ pub(crate) struct Context {
 }
 
 /// All state of the issuing side.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Issuer {
     pub(crate) peers: Vec<Peer>,
     imports: Vec<Option<Box<Import>>>,

@@ -33,7 +33,7 @@ pub const BLOCKS: u32 = 16;
 pub const KEY_ATTEMPTS: u32 = 16;
 
 /// A place in an import's segment, as a process has named it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Place {
     import: u16,
     /// Which opening of that import number: a closed one is not meant by an old argument.
@@ -42,7 +42,7 @@ struct Place {
 }
 
 /// The launch registers of one slot.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Hash)]
 pub(crate) struct Registers {
     arguments: [Option<Place>; 2],
     operand: u64,
@@ -51,13 +51,13 @@ pub(crate) struct Registers {
 }
 
 /// Who waits for an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
     Slot { context: u16, slot: u8, cookie: u64 },
     Admin(u32),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 enum Kind {
     Atomic {
         value: u64,
@@ -74,7 +74,7 @@ enum Kind {
     },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Operation {
     origin: Origin,
     notify: bool,
@@ -89,7 +89,7 @@ struct Operation {
 }
 
 /// All operations of the board.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Launcher {
     operations: BTreeMap<u64, Operation>,
     next: u64,

@@ -25,7 +25,7 @@ pub(crate) struct Grant {
 }
 
 /// A name others may look up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Segment {
     page: u32,
     count: u32,
@@ -38,7 +38,7 @@ struct Segment {
 }
 
 /// A request that waits for its turn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Inbound {
     packet: Packet,
     /// Export page of the step in flight.
@@ -50,14 +50,14 @@ struct Inbound {
 }
 
 /// A revocation that waits for steps in flight.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Clearing {
     slot: u32,
     page: u32,
     count: u32,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Server {
     pub(crate) grants: BTreeMap<u32, Grant>,
     /// Export pages that are queues; each has a grant, too.

@@ -397,7 +397,7 @@ fn bad_accesses_are_refused_latched_and_counted() {
         (c.address(1, 0, 1), 2, Status::BadSize),
         (c.address(1, 0, 0), 3, Status::BadSize),
         (c.address(1, 0, 0), 16, Status::BadSize),
-        (c.address(1, 0, 0) + (2 << 23), 8, Status::Aperture),
+        (c.address(1, 0, 0) + (3 << 23), 8, Status::Aperture),
         (c.address(7, 0, 0), 8, Status::BadNode),
     ];
     for (i, (address, size, wanted)) in cases.into_iter().enumerate() {
