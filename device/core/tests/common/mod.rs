@@ -569,6 +569,11 @@ impl Cluster {
         slot
     }
 
+    /// The number of a node's last command.
+    pub(crate) fn last_command(&self, id: u16) -> u32 {
+        self.nodes[usize::from(id)].seq
+    }
+
     pub(crate) fn completion(&self, id: u16, slot: u32) -> Completion {
         let at = ADMIN as usize + slot as usize * admin::BLOCK_SIZE + admin::COMPLETION_OFFSET;
         let node = &self.nodes[usize::from(id)];

@@ -15,8 +15,8 @@ pub(crate) struct Owner {
     pub(crate) shape: Shape,
     /// Elements in linked buffers, oldest first.
     pub(crate) linked: VecDeque<u64>,
-    /// The admin slot of the last resume.
-    resume: Option<u32>,
+    /// Slot and number of the last resume.
+    resume: Option<(u32, u32)>,
 }
 
 impl Owner {
@@ -63,15 +63,16 @@ impl Owner {
         let first = HeaderWord { size: self.shape.words(), index: FIRST };
         c.poke(self.id, self.page, HEAD_WORD, self.shape.width(), first.encode().into());
         let resume = Command { opcode: admin::QUEUE_RESUME, index: self.page, ..Command::default() };
-        self.resume = Some(c.post(self.id, resume));
+        self.resume = Some((c.post(self.id, resume), c.last_command(self.id)));
     }
 
     /// Whether the last resume has been answered, as it must.
     pub(crate) fn resumed(&self, c: &Cluster) -> bool {
-        let Some(slot) = self.resume else { return true };
+        let Some((slot, seq)) = self.resume else { return true };
         let done = c.completion(self.id, slot);
-        assert!(done.seq == 0 || done.status == Status::Ok as u32 || done.status == Status::Reset as u32, "{done:?}");
-        done.seq != 0
+        assert!(done.seq != seq || done.status == Status::Ok as u32, "{done:?}");
+        // Or even a later command of that slot.
+        done.seq >= seq
     }
 
     /// All there is, oldest first, overflows handled as they come.
