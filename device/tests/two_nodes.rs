@@ -12,6 +12,8 @@ use std::thread::JoinHandle;
 use support::{Guest, RAM, wait_for, window};
 use telegraphos_device::{Config, CrateServer, HibServer, ServeError, Settings, ShutdownHandle};
 use telegraphos_fabric::{Fabric, FabricError};
+use telegraphos_wire::admin::{Command, QueueCommand};
+use telegraphos_wire::queue::{HeaderWord, Shape};
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, Status, admin};
 
@@ -209,6 +211,97 @@ fn i8_a_hundred_thousand_stores_arrive_once_and_in_order() {
     assert_eq!((b.peek64(MEMORY), b.peek64(MEMORY + 8)), (50_000, 50_000));
     assert_eq!(b.client.register(Register::CountServed), 100_000 + 1, "each once, and the lookup");
     assert_eq!(a.client.register(Register::CountDropped), 0);
+}
+
+/// Makes 32 or 64 bit words at `address` a queue of 8 words.
+fn queue(guest: &mut Guest, name: &str, page: u32, address: u64, width: u32) {
+    let shape = Shape::new(8, width).unwrap();
+    let width = u64::from(shape.width());
+    for word in [0, 1] {
+        guest.poke(address + word * width, &u64::from(shape.empty().encode()).to_le_bytes()[..width as usize]);
+    }
+    let set = QueueCommand {
+        opcode: admin::QUEUE_SET,
+        page,
+        words: 8,
+        width: shape.width().into(),
+        address,
+        nodes: [u64::MAX; 4],
+        ..QueueCommand::default()
+    };
+    let generation = guest.admin_ok(set.into()).generation;
+    guest.admin_ok(Command {
+        opcode: admin::SEGMENT_PUBLISH,
+        index: page,
+        count: 1,
+        length: shape.bytes(),
+        generation,
+        rights_owner: Rights::ENQUEUE.0,
+        rights_others: Rights::ENQUEUE.0,
+        name: support::named(name),
+        ..Command::default()
+    });
+}
+
+/// Two nodes enqueue 3000 elements each to a queue of 8 words, which overflows all the time; its owner is the second.
+#[test]
+fn i9_i10_elements_of_two_nodes_overflow_a_queue_and_none_is_lost() {
+    const EACH: u32 = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
+    let (mut a, mut b) = (n0.guest(), n1.guest());
+    for width in [4u32, 8] {
+        let (name, page, wide) = (format!("q{width}"), 4 + width, u64::from(width));
+        let base = MEMORY + u64::from(width) * 0x1_0000;
+        queue(&mut b, &name, page, base, width);
+        let enqueue = (2 << 32) + window(1, width as u16, 0);
+        for guest in [&mut a, &mut b] {
+            let queue = found(guest, 1, &name, Rights::ENQUEUE.0);
+            assert_eq!(queue.width, width);
+            guest.import(width as u16, 1, &queue, Rights::ENQUEUE.0);
+        }
+        let overflows_before = b.client.register(Register::CountOverflows);
+        let (mut sent, mut handled, mut out) = (0, overflows_before, Vec::new());
+        let index = |guest: &Guest, word: u64| {
+            let value = u32::from_le_bytes(guest.peek(base + word * wide));
+            HeaderWord::decode(value).unwrap_or_else(|| panic!("word {word} is {value:#x}"))
+        };
+        while out.len() < 2 * EACH as usize {
+            for _ in 0..20 {
+                if sent < EACH {
+                    sent += 1;
+                    let (of_a, of_b) = (u64::from(1 << 16 | sent), u64::from(2 << 16 | sent));
+                    a.client.store(4, enqueue, &of_a.to_le_bytes()[..width as usize]);
+                    b.client.store(4, enqueue, &of_b.to_le_bytes()[..width as usize]);
+                }
+            }
+            let stopped = b.client.register(Register::CountOverflows) > handled;
+            let (tail, mut head) = (index(&b, 0), index(&b, 1));
+            while head != tail {
+                out.push(u32::from_le_bytes(b.peek(base + u64::from(head.index) * wide)));
+                head = head.advanced();
+            }
+            if stopped {
+                head.index = 3;
+            }
+            b.poke(base + wide, &u64::from(head.encode()).to_le_bytes()[..width as usize]);
+            if stopped {
+                b.admin_ok(Command { opcode: admin::QUEUE_RESUME, index: page, ..Command::default() });
+                handled += 1;
+            }
+        }
+        for sender in [1, 2] {
+            let of_it: Vec<u32> = out.iter().filter(|v| **v >> 16 == sender).map(|v| v & 0xffff).collect();
+            assert_eq!(of_it, (1..=EACH).collect::<Vec<_>>(), "width {width}, sender {sender}");
+        }
+        assert!(
+            handled > overflows_before + 100,
+            "{} overflows are too few to show anything",
+            handled - overflows_before
+        );
+        assert_eq!((a.quiet(), b.quiet()), (Status::Ok, Status::Ok));
+    }
 }
 
 #[test]
