@@ -13,17 +13,13 @@ use crate::sys;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use telegraphos_wire::uapi;
 
-/// The driver is asked this often whether the board is still there.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
-
 #[derive(Debug, Default)]
 struct Watch {
-    /// Rises whenever there may be something to look at.
-    round: u64,
     /// Whether a thread polls the eventfd.
     led: bool,
 }
@@ -34,6 +30,8 @@ pub(crate) struct Bell {
     fd: OnceLock<OwnedFd>,
     making: Mutex<()>,
     watch: Mutex<Watch>,
+    /// Rises whenever there may be something to look at. Changed under `watch`.
+    round: AtomicU64,
     rung: Condvar,
 }
 
@@ -73,6 +71,12 @@ impl Bell {
         Ok(self.fd.get_or_init(|| fd).as_fd())
     }
 
+    /// For tests: an eventfd that no driver knows.
+    #[cfg(test)]
+    pub(crate) fn without_board(&self) {
+        self.fd.set(new_eventfd().unwrap()).unwrap();
+    }
+
     /// Rings it from this side.
     pub(crate) fn pull(&self, inner: &Inner) -> Result<()> {
         match rustix::io::write(self.ready(inner)?, &1u64.to_ne_bytes()) {
@@ -82,18 +86,24 @@ impl Bell {
         }
     }
 
+    /// How often it has been heard. What is read before a look, and is another number after it, says that an event came
+    /// since, whichever thread has read it off the eventfd.
+    pub(crate) fn round(&self) -> u64 {
+        self.round.load(Ordering::Acquire)
+    }
+
     fn watch(&self) -> MutexGuard<'_, Watch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ring(&self, end: bool) {
         let mut watch = self.watch();
-        watch.round += 1;
+        self.round.fetch_add(1, Ordering::AcqRel);
         watch.led &= !end;
         self.rung.notify_all();
     }
 
-    /// Sleeps until `done`, which is armed, or until patience ends.
+    /// Sleeps until `done`, which is armed, or until patience ends. `done` is asked under a lock: it must not wait.
     pub(crate) fn wait(&self, inner: &Inner, backoff: &Backoff, mut done: impl FnMut() -> bool) -> Result<()> {
         let fd = self.ready(inner)?;
         loop {
@@ -109,9 +119,9 @@ impl Bell {
                 self.ring(true);
                 return result;
             }
-            let round = watch.round;
-            let time = backoff.left().unwrap_or(Duration::MAX).min(CHECK_EVERY);
-            let asleep = |watch: &mut Watch| watch.led && watch.round == round;
+            let round = self.round();
+            let time = backoff.left().unwrap_or(Duration::MAX).min(inner.look_every);
+            let asleep = |watch: &mut Watch| watch.led && self.round() == round;
             drop(self.rung.wait_timeout_while(watch, time, asleep));
         }
     }
@@ -122,10 +132,10 @@ impl Bell {
             if done() || left == Some(Duration::ZERO) {
                 return Ok(());
             }
-            let time = left.map_or(CHECK_EVERY, |left| left.min(CHECK_EVERY));
+            let time = left.map_or(inner.look_every, |left| left.min(inner.look_every));
             if listen(fd, time)? {
                 self.ring(false);
-            } else if time == CHECK_EVERY {
+            } else if time == inner.look_every {
                 inner.can_still_answer(Scope::All)?;
             }
         }
@@ -135,7 +145,7 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32};
     use std::sync::mpsc;
 
     /// Threads that sleep, and one that ends one after the other with a single event each: all of them wake.
@@ -144,7 +154,7 @@ mod tests {
         const SLEEPERS: usize = 8;
         let inner = Inner::without_board();
         let bell = Bell::default();
-        bell.fd.set(new_eventfd().unwrap()).unwrap();
+        bell.without_board();
         let done: [AtomicBool; SLEEPERS] = std::array::from_fn(|_| AtomicBool::new(false));
         let asleep = AtomicU32::new(0);
         let (ended, ends) = mpsc::channel();
@@ -174,7 +184,7 @@ mod tests {
     fn patience_ends() {
         let inner = Inner::without_board();
         let bell = Bell::default();
-        bell.fd.set(new_eventfd().unwrap()).unwrap();
+        bell.without_board();
         let backoff = Backoff::new(Some(Duration::from_millis(2)));
         bell.wait(&inner, &backoff, || false).unwrap();
         assert!(backoff.waited() >= Duration::from_millis(2));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Everything that can go wrong: the thing, the value, what was expected, what to do.
 
+use crate::queue::dequeue::{Broken, Fault};
 use rustix::io::Errno;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,9 +57,23 @@ pub enum Error {
         /// The driver's answer.
         errno: Errno,
     },
-    /// A segment of another node was not imported.
-    #[error("{}", import_reason(.name, *.node, *.status, *.errno))]
+    /// The driver did not make a queue.
+    #[error("queue {name:?} of 1 + {quota} buffers of {words} words is not made: {}", queue_reason(*.errno))]
+    Queue {
+        /// Its name.
+        name: String,
+        /// Words of a buffer.
+        words: u32,
+        /// Buffers that may be linked behind the first.
+        quota: u32,
+        /// The driver's answer.
+        errno: Errno,
+    },
+    /// A segment or queue of another node was not imported.
+    #[error("{}", import_reason(*.object, .name, *.node, *.status, *.errno))]
     Import {
+        /// What it is.
+        object: Object,
         /// Its name.
         name: String,
         /// The node.
@@ -108,6 +123,14 @@ pub enum Error {
         /// Why.
         status: Status,
     },
+    /// A word of a queue's buffers cannot be right: a process that maps the queue has written there.
+    #[error("{what}: {broken}; {}", broken_remedy(broken.fault))]
+    Broken {
+        /// The queue.
+        what: String,
+        /// The word.
+        broken: Broken,
+    },
     /// It is not done yet; what was asked for goes on.
     #[error("{what}: not done after {waited:?}{}; call again to go on waiting", under_way(*.operations))]
     Pending {
@@ -141,7 +164,8 @@ impl Error {
         match self {
             Error::Import { status, .. } => *status,
             Error::Failed { status, .. } => Some(*status),
-            Error::Export { errno, .. } => status_of(*errno),
+            Error::Export { errno, .. } | Error::Queue { errno, .. } => status_of(*errno),
+            Error::Broken { broken, .. } if broken.fault == Fault::Header => Some(Status::QueueHeader),
             _ => None,
         }
     }
@@ -152,12 +176,14 @@ impl Error {
             Error::NoDevice => Errno::NODEV,
             Error::Open { errno, .. }
             | Error::Export { errno, .. }
+            | Error::Queue { errno, .. }
             | Error::Import { errno, .. }
             | Error::Os { errno, .. } => *errno,
             Error::Abi { .. } => Errno::PROTO,
             Error::Argument { .. } | Error::Bounds { .. } | Error::Misaligned { .. } => Errno::INVAL,
             Error::Right { .. } => Errno::ACCESS,
             Error::Failed { status, .. } => return errno_of(*status),
+            Error::Broken { .. } => Errno::UCLEAN,
             Error::Pending { .. } => Errno::AGAIN,
             Error::Gone { .. } => Errno::NODEV,
         }
@@ -240,10 +266,44 @@ fn export_reason(errno: Errno) -> String {
     }
 }
 
-fn import_reason(name: &str, node: u32, status: Option<Status>, errno: Errno) -> String {
-    let object = format!("segment {name:?} of node {node}");
+fn queue_reason(errno: Errno) -> String {
+    match errno {
+        Errno::INVAL => {
+            "a buffer is a power of two words from 8 on, of 4 or 8 bytes and at most 64 KiB in all; the quota is 1 to 1024, the limit \
+             at most the quota, the name 1 to 63 bytes"
+                .into()
+        }
+        Errno::NOMEM => {
+            "there is not enough memory, or it exceeds the limit on locked memory (ulimit -l): ask for a smaller quota or smaller \
+             buffers, or raise it"
+                .into()
+        }
+        errno => export_reason(errno),
+    }
+}
+
+fn broken_remedy(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Header => "a process that maps the queue has written there: close the queue and make it anew",
+        Fault::Link | Fault::Ring => {
+            "a process that maps the queue has written there: the driver sets the links right at the next overflow, or make the \
+             queue anew"
+        }
+    }
+}
+
+fn import_reason(object: Object, name: &str, node: u32, status: Option<Status>, errno: Errno) -> String {
+    let kind = object;
+    let object = format!("{kind} {name:?} of node {node}");
     match status {
-        Some(Status::NoSegment) => format!("{object} does not exist: is the exporter running?"),
+        Some(Status::NoSegment) => format!("{object} does not exist: is its owner running?"),
+        Some(Status::NotQueue) if kind == Object::Queue => {
+            format!("{object} cannot be imported: it is a segment, not a queue; Node::import opens it")
+        }
+        Some(Status::NoHold) => format!(
+            "{object} cannot be imported: node {node} has no hold slots left for another import of a queue; close some \
+             imports of its queues, or start its HIB with more (holds)"
+        ),
         Some(Status::Denied | Status::Rights | Status::NotGranted) => format!(
             "{object} does not admit this process: the exporter's rights, list of nodes or secret say no; ask for fewer \
              rights, or ask the exporter"
@@ -269,6 +329,32 @@ fn import_reason(name: &str, node: u32, status: Option<Status>, errno: Errno) ->
     }
 }
 
+/// What an import is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Object {
+    /// A segment.
+    Segment,
+    /// A notification queue.
+    Queue,
+}
+
+impl Object {
+    /// What to call one.
+    pub(crate) fn of(self, name: &str, node: NodeId) -> String {
+        format!("{self} {name:?} of node {node}")
+    }
+}
+
+impl std::fmt::Display for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Object::Segment => "segment",
+            Object::Queue => "queue",
+        })
+    }
+}
+
 fn status_text(status: Status) -> String {
     let text = status.describe().trim_end_matches('.');
     let mut chars = text.chars();
@@ -289,6 +375,8 @@ fn status_remedy(status: Status) -> &'static str {
         Status::Overlap => "; copy by way of other memory",
         Status::NotLocal => "; copy by way of memory of this node",
         Status::NoSpace => "; give something up first",
+        Status::QueueHeader => "; a process that maps the queue has written there: make it anew, and import it again",
+        Status::NotQueue => "; enqueue through Queue::import only",
         _ => "",
     }
 }
@@ -298,7 +386,7 @@ pub(crate) fn name_bytes(name: &str) -> Result<[u8; 64]> {
     let bytes = name.as_bytes();
     if bytes.is_empty() || bytes.len() > crate::NAME_MAX || bytes.contains(&0) {
         return Err(Error::Argument {
-            what: "the name of a segment",
+            what: "the name",
             value: format!("{name:?}"),
             expected: format!("1 to {} bytes, none of them zero", crate::NAME_MAX),
         });
@@ -306,10 +394,6 @@ pub(crate) fn name_bytes(name: &str) -> Result<[u8; 64]> {
     let mut out = [0; 64];
     out[..bytes.len()].copy_from_slice(bytes);
     Ok(out)
-}
-
-pub(crate) fn segment_of(name: &str, node: NodeId) -> String {
-    format!("segment {name:?} of node {node}")
 }
 
 #[cfg(test)]
@@ -344,10 +428,16 @@ mod tests {
 
     #[test]
     fn messages_name_thing_value_and_remedy() {
-        let import = |status| Error::Import { name: "x".into(), node: 3, status: Some(status), errno: Errno::NOENT };
+        let import = |status| Error::Import {
+            object: Object::Segment,
+            name: "x".into(),
+            node: 3,
+            status: Some(status),
+            errno: Errno::NOENT,
+        };
         assert_eq!(
             import(Status::NoSegment).to_string(),
-            "segment \"x\" of node 3 does not exist: is the exporter running?"
+            "segment \"x\" of node 3 does not exist: is its owner running?"
         );
         assert!(import(Status::NodeDown).to_string().contains("node 3 is not in the cluster"));
         assert!(import(Status::Denied).to_string().contains("does not admit"));

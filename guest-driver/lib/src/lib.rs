@@ -89,9 +89,10 @@ mod sys;
 
 pub use access::{AtomicWord, Word, fence};
 pub use counter::{Count, PageCounter};
-pub use error::{Error, Result, errno_of};
+pub use error::{Error, Object, Result, errno_of};
 pub use node::{Info, Node};
 pub use operation::{LaunchStyle, MAX_COPY, Operation, Outcome, copy, copy_nbi};
+pub use queue::{Queue, QueueBuilder, QueueImportBuilder, QueueState, RemoteQueue};
 pub use remote::{ImportBuilder, Remote, State};
 pub use segment::{ExportBuilder, Segment};
 pub use telegraphos_wire::{NodeId, Rights, Status};

@@ -2,7 +2,7 @@
 //! The board of this machine: an open file of `/dev/telegraphosN`, which is a context of its own.
 
 use crate::bell::Bell;
-use crate::error::{Error, Result};
+use crate::error::{Error, Object, Result};
 use crate::operation::LaunchStyle;
 use crate::quiet::{Destinations, Scope};
 use crate::slots::Slots;
@@ -11,7 +11,7 @@ use crate::{ExportBuilder, ImportBuilder, NodeId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -35,6 +35,8 @@ pub(crate) struct Inner {
     key: Key,
     style: AtomicU8,
     pub(crate) slots: Slots,
+    /// Who sleeps looks this often anyway: whether the board is still there, and for what another process has heard.
+    pub(crate) look_every: Duration,
     pub(crate) bell: Bell,
     pub(crate) destinations: Destinations,
 }
@@ -87,6 +89,38 @@ impl Node {
         let path = path.as_ref().to_owned();
         let fd = rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| Error::Open { path: path.clone(), errno })?;
+        Node::of(path, fd, false)
+    }
+
+    /// A board that another process has opened, by the file descriptor inherited or received from it ([`AsFd`]): the same
+    /// context, whose queues this process may [attach](crate::Queue::attach).
+    ///
+    /// Of the processes that share a context, one at a time uses quiet, atomics and copies: their slots know nothing
+    /// of other processes. And one at a time gets the interrupts: the last that began to wait for one. The others look
+    /// every 20 ms.
+    ///
+    /// The descriptor passes through `exec` as the standard input, say:
+    /// ```no_run
+    /// # use std::{os::fd::AsFd, process::{Command, Stdio}};
+    /// # use telegraphos::{Node, Queue};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let node = Node::open()?;
+    /// # let queue = Queue::create(&node, "work").create()?;
+    /// // The parent:
+    /// let stdin = Stdio::from(node.as_fd().try_clone_to_owned()?);
+    /// Command::new("consumer").arg(queue.handle().to_string()).stdin(stdin).spawn()?;
+    /// // The consumer:
+    /// let node = Node::from_fd(std::io::stdin().as_fd().try_clone_to_owned()?)?;
+    /// let queue = Queue::attach(&node, std::env::args().nth(1).unwrap().parse()?)?;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_fd(fd: OwnedFd) -> Result<Node> {
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let path = std::fs::read_link(&name).unwrap_or_else(|_| name.into());
+        Node::of(path, fd, true)
+    }
+
+    fn of(path: PathBuf, fd: OwnedFd, shared: bool) -> Result<Node> {
         let mut info = uapi::Info::default();
         sys::info(fd.as_fd(), &mut info).map_err(|errno| match errno {
             Errno::NOTTY => Error::Argument {
@@ -107,6 +141,10 @@ impl Node {
         };
         let context_page = map(uapi::MMAP_CONTEXT, Rights::WRITE, "context")?;
         let status_page = map(uapi::MMAP_STATUS, Rights::READ, "status")?;
+        let slots = Slots::new(context_page, status_page);
+        if shared {
+            slots.follow();
+        }
         Ok(Node {
             inner: Arc::new(Inner {
                 path,
@@ -116,7 +154,8 @@ impl Node {
                 context: info.context as u8,
                 key: Key(info.key),
                 style: AtomicU8::new(LaunchStyle::default() as u8),
-                slots: Slots::new(context_page, status_page),
+                slots,
+                look_every: if shared { Duration::from_millis(20) } else { Duration::from_secs(1) },
                 bell: Bell::default(),
                 destinations: Destinations::default(),
             }),
@@ -157,7 +196,7 @@ impl Node {
 
     /// Imports the segment `name` of `node`, which may be this node.
     pub fn import(&self, node: NodeId, name: &str) -> ImportBuilder {
-        ImportBuilder::new(self, node, name)
+        ImportBuilder::new(self, Object::Segment, node, name)
     }
 
     /// How operations of this context are launched from now on; [`LaunchStyle::Context`] at first.
@@ -177,8 +216,10 @@ impl Node {
     }
 
     /// An eventfd that becomes readable when an operation for which [`Operation::arm`](crate::Operation::arm) was called is
-    /// done, for a program's own `poll`. It is one for the whole context: who reads it looks at all its operations, and
-    /// nobody calls [`Operation::wait_event`](crate::Operation::wait_event) meanwhile, which reads it too.
+    /// done, or a queue for which [`Queue::arm`](crate::Queue::arm) was called has an element, for a program's own `poll`. It is
+    /// one for the whole context: who reads it looks at all its operations and queues, and nobody calls
+    /// [`Operation::wait_event`](crate::Operation::wait_event) or [`Queue::pop_wait`](crate::Queue::pop_wait) meanwhile, which
+    /// read it too.
     pub fn completions(&self) -> Result<BorrowedFd<'_>> {
         self.inner.bell.ready(&self.inner)
     }
@@ -258,6 +299,8 @@ impl Inner {
             key: Key(0x0123_4567_89ab),
             style: AtomicU8::new(LaunchStyle::default() as u8),
             slots: Slots::new(Mapping::anonymous(4096), Mapping::anonymous(4096)),
+            // Tests show that nobody sleeps who should not.
+            look_every: Duration::from_secs(3600),
             bell: Bell::default(),
             destinations: Destinations::default(),
         }

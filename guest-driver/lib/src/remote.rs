@@ -2,13 +2,14 @@
 //! Memory of another node, mapped into this process.
 
 use crate::access::Word;
-use crate::error::{Error, Result, name_bytes, segment_of, status_of};
+use crate::error::{Error, Object, Result, name_bytes, status_of};
 use crate::node::{Inner, Node};
 use crate::quiet::Scope;
 use crate::segment::check;
 use crate::sys::{self, Mapping};
 use crate::{FULL, READ_WRITE, Secret};
 use rustix::io::Errno;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use telegraphos_wire::{NodeId, Rights, Status, uapi};
@@ -18,6 +19,7 @@ use telegraphos_wire::{NodeId, Rights, Status, uapi};
 #[must_use = "nothing is imported before open()"]
 pub struct ImportBuilder {
     inner: Arc<Inner>,
+    object: Object,
     node: NodeId,
     name: String,
     rights: Rights,
@@ -25,8 +27,8 @@ pub struct ImportBuilder {
 }
 
 impl ImportBuilder {
-    pub(crate) fn new(node: &Node, id: NodeId, name: &str) -> ImportBuilder {
-        ImportBuilder { inner: node.inner.clone(), node: id, name: name.into(), rights: FULL, secret: [0; 16] }
+    pub(crate) fn new(node: &Node, object: Object, id: NodeId, name: &str) -> ImportBuilder {
+        ImportBuilder { inner: node.inner.clone(), object, node: id, name: name.into(), rights: FULL, secret: [0; 16] }
     }
 
     /// The rights wanted, all of which must be granted; [`FULL`] unless told otherwise.
@@ -48,6 +50,15 @@ impl ImportBuilder {
 
     /// Asks the other node's board, and maps the segment. The exporting process need not be awake.
     pub fn open(self) -> Result<Remote> {
+        let (mut remote, answer) = self.ask()?;
+        if remote.rights.0 & READ_WRITE.0 != 0 {
+            remote.mapping = Some(remote.map(answer.offset, remote.size, remote.rights)?);
+        }
+        Ok(remote)
+    }
+
+    /// Asks the other node's board: the import, not mapped, and what the driver says of it.
+    pub(crate) fn ask(self) -> Result<(Remote, uapi::Import)> {
         let mut request = uapi::Import {
             name: name_bytes(&self.name)?,
             secret: self.secret,
@@ -60,27 +71,25 @@ impl ImportBuilder {
                 Errno::REMOTEIO => Some(Status::from_u16(request.status as u16)),
                 errno => status_of(errno),
             };
-            Error::Import { name: self.name.clone(), node: u32::from(self.node), status, errno }
+            Error::Import { object: self.object, name: self.name.clone(), node: u32::from(self.node), status, errno }
         })?;
         // From here on it is closed if anything fails.
-        let mut remote = Remote {
+        let remote = Remote {
             inner: self.inner,
             node: self.node,
-            label: segment_of(&self.name, self.node).into(),
+            label: self.object.of(&self.name, self.node).into(),
             name: self.name,
             handle: request.handle,
             size: request.size,
             rights: self.rights,
             mapping: None,
             arguments: OnceLock::new(),
+            sound_at: AtomicU64::new(0),
         };
         if remote.writes() {
             remote.inner.destinations.enter(remote.node);
         }
-        if remote.rights.0 & READ_WRITE.0 != 0 {
-            remote.mapping = Some(remote.map(request.offset, remote.rights)?);
-        }
-        Ok(remote)
+        Ok((remote, request))
     }
 }
 
@@ -117,6 +126,8 @@ pub struct Remote {
     mapping: Option<Mapping>,
     /// The same addresses in the argument aperture, from the first launch on.
     arguments: OnceLock<Mapping>,
+    /// The count of the context's errors at which this import was found without one.
+    sound_at: AtomicU64,
 }
 
 macro_rules! sized {
@@ -179,12 +190,13 @@ impl Remote {
             inner: inner.clone(),
             node,
             name: "x".into(),
-            label: segment_of("x", node).into(),
+            label: Object::Segment.of("x", node).into(),
             handle,
             size: 4000,
             rights,
             mapping: Some(Mapping::anonymous(4096)),
             arguments: OnceLock::new(),
+            sound_at: AtomicU64::new(0),
         };
         remote.arguments.set(Mapping::anonymous(4096)).unwrap();
         remote
@@ -194,9 +206,10 @@ impl Remote {
         self.rights.0 & !Rights::READ.0 != 0
     }
 
-    fn map(&self, offset: u64, rights: Rights) -> Result<Mapping> {
+    /// Maps that many bytes of it from an offset of the device.
+    pub(crate) fn map(&self, offset: u64, size: u64, rights: Rights) -> Result<Mapping> {
         let failed = |errno| Error::Os { what: format!("mapping {}", self.label), errno };
-        let size = usize::try_from(self.size).map_err(|_| failed(Errno::OVERFLOW))?;
+        let size = usize::try_from(size).map_err(|_| failed(Errno::OVERFLOW))?;
         Mapping::new(self.inner.fd(), offset, size, rights).map_err(failed)
     }
 
@@ -205,7 +218,7 @@ impl Remote {
         if let Some(mapping) = self.arguments.get() {
             return Ok(mapping.at());
         }
-        let mapping = self.map(uapi::mmap_offset(uapi::MMAP_ARGUMENT, self.handle), Rights::WRITE)?;
+        let mapping = self.map(uapi::mmap_offset(uapi::MMAP_ARGUMENT, self.handle), self.size, Rights::WRITE)?;
         // Of two threads one has been faster, and the other's mapping goes away again.
         Ok(self.arguments.get_or_init(|| mapping).at())
     }
@@ -286,6 +299,20 @@ impl Remote {
     /// What has become of it.
     pub fn state(&self) -> Result<State> {
         self.inner.import_state(self.handle, &|| self.what())
+    }
+
+    /// Fails if an error is latched. A look at memory, as long as no import of the context has had one since the last call.
+    pub(crate) fn sound(&self) -> Result<()> {
+        // Each error that an import has while it has none raises the count.
+        let errors = self.inner.slots.errors();
+        if errors != self.sound_at.load(Ordering::Relaxed) {
+            let State { cut, dead, error, .. } = self.state()?;
+            if cut || dead || error.is_some() {
+                return Err(Error::Failed { what: self.what(), status: error.unwrap_or(Status::Cut) });
+            }
+            self.sound_at.store(errors, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Clears the latched error and goes on after a cut. The lost stores stay lost.

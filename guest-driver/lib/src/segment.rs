@@ -2,7 +2,7 @@
 //! Memory of ours that other nodes may reach.
 
 use crate::access::Word;
-use crate::error::{Error, Result, name_bytes};
+use crate::error::{Error, Object, Result, name_bytes};
 use crate::node::{Inner, Node};
 use crate::remote::Remote;
 use crate::sys::{self, Mapping};
@@ -84,23 +84,11 @@ impl ExportBuilder {
                 expected: "1 byte to the window size per node".into(),
             });
         }
-        let mut nodes = [u64::MAX; 4];
-        if let Some(list) = &self.nodes {
-            nodes = [0; 4];
-            for node in list {
-                let word = nodes.get_mut(usize::from(node / 64)).ok_or_else(|| Error::Argument {
-                    what: "an admitted node",
-                    value: node.to_string(),
-                    expected: "a node id below 256".into(),
-                })?;
-                *word |= 1 << (node % 64);
-            }
-        }
         Ok(uapi::Export {
             name: name_bytes(&self.name)?,
             secret: self.secret,
             size: self.size,
-            nodes,
+            nodes: node_set(self.nodes.as_deref())?,
             rights_owner: owner.0,
             rights_others: others.0,
             ..uapi::Export::default()
@@ -138,9 +126,38 @@ impl ExportBuilder {
     }
 }
 
+/// The nodes admitted, one bit each; without a list every node.
+pub(crate) fn node_set(list: Option<&[NodeId]>) -> Result<[u64; 4]> {
+    let Some(list) = list else { return Ok([u64::MAX; 4]) };
+    let mut nodes = [0; 4];
+    for node in list {
+        let word = nodes.get_mut(usize::from(node / 64)).ok_or_else(|| Error::Argument {
+            what: "an admitted node",
+            value: node.to_string(),
+            expected: "a node id below 256".into(),
+        })?;
+        *word |= 1 << (node % 64);
+    }
+    Ok(nodes)
+}
+
+/// The digits of a mode for the owner and for others.
+pub(crate) fn mode_digits(what: &'static str, mode: u32) -> Result<(u32, u32)> {
+    let digit = |shift: u32| (mode >> shift) & 7;
+    let group = digit(3);
+    if mode > 0o777 || mode & 0o111 != 0 || (group != 0 && group != digit(0)) {
+        return Err(Error::Argument {
+            what,
+            value: format!("{mode:#o}"),
+            expected: "read (4) and write (2) for the owner and for others, the group's digit 0 or the last, as 0o604"
+                .into(),
+        });
+    }
+    Ok((digit(6), digit(0)))
+}
+
 /// Rights of the owner and of others.
 fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
-    let digit = |shift: u32| (mode >> shift) & 7;
     let rights = |digit: u32| {
         match digit & 6 {
             0 => Rights::default(),
@@ -150,16 +167,8 @@ fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
             _ => FULL,
         }
     };
-    let group = digit(3);
-    if mode > 0o777 || mode & 0o111 != 0 || (group != 0 && group != digit(0)) {
-        return Err(Error::Argument {
-            what: "the mode of a segment",
-            value: format!("{mode:#o}"),
-            expected: "read (4) and write (2) for the owner and for others, the group's digit 0 or the last, as 0o604"
-                .into(),
-        });
-    }
-    Ok((rights(digit(6)), rights(digit(0))))
+    let (owner, others) = mode_digits("the mode of a segment", mode)?;
+    Ok((rights(owner), rights(others)))
 }
 
 /// Memory of this node that others may load from and store to; withdrawn on drop.
@@ -203,7 +212,7 @@ impl Segment {
     }
 
     fn what(&self) -> String {
-        crate::error::segment_of(&self.name, self.inner.id)
+        Object::Segment.of(&self.name, self.inner.id)
     }
 
     /// This segment as an import of its own node, made at the first call and kept: what copies are given as our side, and

@@ -75,6 +75,18 @@ impl Slots {
         }
     }
 
+    /// Begins behind the cookies of the process that had this context before: its answers are still in the status page.
+    pub(crate) fn follow(&self) {
+        let last = (0..context::SLOTS as u64).map(|slot| self.status_word(8 * slot) & (COOKIE_MASK >> 1)).max();
+        // Those that it was still waiting for, too.
+        self.cookie.store(last.unwrap_or_default() + (1 << 32), Ordering::Relaxed);
+    }
+
+    /// How many errors have been latched on imports of this context.
+    pub(crate) fn errors(&self) -> u64 {
+        self.status_word(context::ERRORS_OFFSET)
+    }
+
     fn next_cookie(&self) -> u64 {
         // Never 0, which is what an unused slot of the status page holds, and never with the highest bit, which marks the
         // driver's; 2^47 questions take longer than machines live.
@@ -210,6 +222,13 @@ impl Slots {
         Some((Status::from_u16((word >> context::COOKIE_BITS) as u16), self.status_word(context::VALUE_OFFSET + at)))
     }
 
+    /// Takes a word that was told, as the board does: 0 if there is none since.
+    #[cfg(test)]
+    pub(crate) fn hear(&self, offset: u64) -> u64 {
+        // SAFETY: the test's own page.
+        unsafe { AtomicU64::from_ptr(self.context_page.at().add(offset as usize).cast()) }.swap(0, Ordering::AcqRel)
+    }
+
     /// What the board would see at an offset of the context page.
     #[cfg(test)]
     pub(crate) fn told(&self, offset: u64) -> u64 {
@@ -223,6 +242,11 @@ impl Slots {
         let at = 8 * u64::from(slot);
         self.write(context::VALUE_OFFSET + at, value);
         self.write(at, (status as u64) << context::COOKIE_BITS | self.cookie(slot));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count_error(&self) {
+        self.write(context::ERRORS_OFFSET, self.errors() + 1);
     }
 
     #[cfg(test)]
@@ -471,6 +495,23 @@ mod tests {
         assert!(slots.parked().is_empty(), "{:?}", slots.parked());
         let orphans = slots.orphans.load(Ordering::Relaxed);
         assert_eq!(slots.used.load(Ordering::Relaxed) & !orphans, 0);
+    }
+
+    #[test]
+    fn older_answers_are_not_taken_for_new_ones() {
+        let before = slots();
+        for _ in 0..3 {
+            let (slot, cookie) = before.take(Use::Operation).unwrap();
+            before.give_answer(slot, Status::Ok, cookie);
+        }
+        let page = before.status_page.at();
+        let slots = slots();
+        // SAFETY: the test's own pages.
+        unsafe { slots.status_page.at().copy_from(page, 4096) };
+        slots.follow();
+        let (slot, cookie) = slots.take(Use::Operation).unwrap();
+        assert_eq!(slots.fetch(slot, cookie), None);
+        assert!(cookie > 3);
     }
 
     #[test]

@@ -37,6 +37,12 @@ ioctls! {
     counter_read, 9, Counter;
     counter_disarm, 10, Counter;
     notify, 11, Notify;
+    queue_create, 12, Queue;
+    queue_attach, 13, Queue;
+    queue_destroy, 14, Handle;
+    queue_service, 15, Handle;
+    queue_state, 16, QueueState;
+    queue_pop, 17, QueuePop;
 }
 
 /// Memory mapped from the device; unmapped on drop.

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A queue of another node.
+
+use crate::access::{Instructions, Word};
+use crate::error::{Error, Object, Result};
+use crate::remote::{ImportBuilder, Remote, State};
+use crate::sys::Mapping;
+use crate::{Node, NodeId, Rights, Secret, Status};
+use std::time::Duration;
+use telegraphos_wire::uapi;
+
+/// How to import a queue; made by [`Queue::import`](crate::Queue::import).
+#[derive(Clone, Debug)]
+#[must_use = "nothing is imported before open()"]
+pub struct QueueImportBuilder {
+    import: ImportBuilder,
+}
+
+impl QueueImportBuilder {
+    pub(super) fn new(node: &Node, id: NodeId, name: &str) -> QueueImportBuilder {
+        QueueImportBuilder { import: ImportBuilder::new(node, Object::Queue, id, name).rights(Rights::ENQUEUE) }
+    }
+
+    /// The queue's secret.
+    pub fn secret(self, secret: Secret) -> Self {
+        QueueImportBuilder { import: self.import.secret(secret) }
+    }
+
+    /// Asks the other node's board, which reserves hold slots, and maps the queue's enqueue aperture. Fails with
+    /// [`Status::NoHold`] when that node has none left.
+    pub fn open(self) -> Result<RemoteQueue> {
+        let (remote, answer) = self.import.ask()?;
+        if !matches!(answer.width, 4 | 8) {
+            return Err(Error::Failed { what: remote.what(), status: Status::NotQueue });
+        }
+        let offset = uapi::mmap_offset(uapi::MMAP_ENQUEUE, remote.handle());
+        // Its first word is all there is to it.
+        let aperture = remote.map(offset, u64::from(answer.width), Rights::WRITE)?;
+        Ok(RemoteQueue { aperture, remote, width: answer.width })
+    }
+}
+
+/// A notification queue of another node, or of this one, imported; closed on drop, which waits for its outstanding elements.
+///
+/// An import of a queue can do nothing but append to it: what is in it, and its head and tail, cannot be reached. Appending to a
+/// dead one raises SIGBUS, see the crate's documentation.
+#[derive(Debug)]
+pub struct RemoteQueue {
+    /// Unmapped before the import is closed.
+    aperture: Mapping,
+    remote: Remote,
+    width: u32,
+}
+
+impl RemoteQueue {
+    /// The node it belongs to.
+    pub fn node(&self) -> NodeId {
+        self.remote.node()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.remote.name()
+    }
+
+    /// Bytes of its words, 4 or 8: what an element holds.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// The driver's handle, which is the number of the import.
+    pub fn handle(&self) -> u32 {
+        self.remote.handle()
+    }
+
+    /// Where the queue's first word lies in its enqueue aperture, for programs that store themselves: one aligned scalar store
+    /// of [`RemoteQueue::width`] bytes is one element. Valid until the import is dropped.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.aperture.at()
+    }
+
+    #[cold]
+    fn too_wide(&self, value: u64) -> Error {
+        Error::Argument {
+            what: "an element of a queue of 4-byte words",
+            value: format!("{value:#x}"),
+            expected: "at most 0xffffffff, or a queue made with .wide()".into(),
+        }
+    }
+
+    /// An element as the queue's word.
+    #[inline(always)]
+    fn check(&self, value: u64) -> Result<()> {
+        if self.width == 4 && value > u64::from(u32::MAX) {
+            return Err(self.too_wide(value));
+        }
+        Ok(())
+    }
+
+    /// Exactly one store instruction.
+    #[inline(always)]
+    fn store(&self, value: u64) {
+        let at = self.as_ptr();
+        // SAFETY: the aperture is mapped for stores, and begins at a page; the width is that of the queue.
+        unsafe {
+            match self.width {
+                4 => u32::window_store(at.cast(), value as u32),
+                _ => u64::window_store(at.cast(), value),
+            }
+        }
+    }
+
+    /// Appends `value` with one store instruction, after all that this thread has put to that node before (SPEC I8). Returns
+    /// before the other node has it; it is never refused for lack of room.
+    ///
+    /// When the receiver does not keep up, the element waits, in its node and then in this one; at last the next enqueue
+    /// waits in a page fault, as every store does whose import is congested.
+    #[inline]
+    pub fn enqueue(&self, value: u64) -> Result<()> {
+        self.check(value)?;
+        self.store(value);
+        Ok(())
+    }
+
+    /// Stores `data` from `offset` of `segment` on, then appends `value`, which usually tells where the data lies: who pops
+    /// it sees all the data. Both belong to the same node, since only towards one node stores are in order.
+    ///
+    /// # Data that is lost
+    /// The two are different imports, and when a store of the one is lost, the other knows nothing of it: the receiver would be told
+    /// of a message that is not there. So the data's import is looked at between the two (one load from memory), and the element is
+    /// not sent while that has an error: [`Error::Failed`], until [`Remote::acknowledge`]. A store may still be lost after
+    /// that look, when its node refuses it or goes away; [`Remote::quiet`] tells. Who must know before the receiver does
+    /// calls it between a put and the enqueue, for the price of a round trip; or receivers check a number within the message.
+    pub fn put_notify<T: Word>(&self, segment: &Remote, offset: u64, data: &[T], value: u64) -> Result<()> {
+        if segment.node() != self.node() {
+            return Err(Error::Argument {
+                what: "the node of the data",
+                value: segment.node().to_string(),
+                expected: format!(
+                    "{}, the node of {}: only towards one node are stores in order",
+                    self.node(),
+                    self.remote.label
+                ),
+            });
+        }
+        self.check(value)?;
+        segment.put_slice(offset, data)?;
+        segment.sound()?;
+        self.store(value);
+        Ok(())
+    }
+
+    /// Returns when every earlier element has been appended (SPEC E19). An element that waits for room has not been.
+    ///
+    /// Fails with [`Error::Failed`] while an error is latched: elements were lost.
+    pub fn quiet(&self) -> Result<()> {
+        self.remote.quiet()
+    }
+
+    /// [`RemoteQueue::quiet`] that gives up after `timeout` with [`Error::Pending`]; it may be called again.
+    pub fn quiet_timeout(&self, timeout: Duration) -> Result<()> {
+        self.remote.quiet_timeout(timeout)
+    }
+
+    /// What has become of it.
+    pub fn state(&self) -> Result<State> {
+        self.remote.state()
+    }
+
+    /// Clears the latched error and goes on after a cut. Elements lost stay lost.
+    pub fn acknowledge(&self) -> Result<()> {
+        self.remote.acknowledge()
+    }
+
+    /// Closes the import after its outstanding elements. Dropping does the same, without telling of errors.
+    pub fn close(self) -> Result<()> {
+        let RemoteQueue { aperture, remote, .. } = self;
+        drop(aperture);
+        remote.close()
+    }
+
+    /// For tests of what does not reach the board.
+    #[cfg(test)]
+    fn without_board(remote: Remote, width: u32) -> RemoteQueue {
+        RemoteQueue { aperture: Mapping::anonymous(4096), remote, width }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::Inner;
+    use crate::{FULL, READ_WRITE};
+    use std::sync::Arc;
+
+    fn queue(inner: &Arc<Inner>, width: u32) -> RemoteQueue {
+        RemoteQueue::without_board(Remote::without_board(inner, 9, 3, Rights::ENQUEUE), width)
+    }
+
+    fn words(queue: &RemoteQueue) -> [u64; 2] {
+        // SAFETY: the test's own page.
+        unsafe { [0, 8].map(|at| queue.as_ptr().add(at).cast::<u64>().read_volatile()) }
+    }
+
+    #[test]
+    fn an_element_is_one_word_of_the_queues_width() {
+        let inner = Arc::new(Inner::without_board());
+        let narrow = queue(&inner, 4);
+        narrow.enqueue(u64::MAX >> 32).unwrap();
+        assert_eq!(words(&narrow), [u64::MAX >> 32, 0]);
+        let error = narrow.enqueue(1 << 32).unwrap_err().to_string();
+        assert!(error.contains("0x100000000") && error.contains("wide"), "{error}");
+        assert_eq!(words(&narrow), [u64::MAX >> 32, 0]);
+        let wide = queue(&inner, 8);
+        wide.enqueue(u64::MAX - 1).unwrap();
+        assert_eq!(words(&wide), [u64::MAX - 1, 0]);
+    }
+
+    #[test]
+    fn put_notify_stores_the_data_first_and_to_the_same_node() {
+        let inner = Arc::new(Inner::without_board());
+        let (queue, data) = (queue(&inner, 8), Remote::without_board(&inner, 4, 3, READ_WRITE));
+        queue.put_notify(&data, 16, &[7u32, 8], 16).unwrap();
+        assert_eq!((data.get32(16).unwrap(), data.get32(20).unwrap()), (7, 8));
+        assert_eq!(words(&queue), [16, 0]);
+        // Nothing is sent unless all of it can be.
+        assert!(matches!(queue.put_notify(&data, 4000, &[1u8], 1), Err(Error::Bounds { .. })));
+        let elsewhere = Remote::without_board(&inner, 5, 2, FULL);
+        let error = queue.put_notify(&elsewhere, 0, &[1u8], 1).unwrap_err().to_string();
+        assert!(error.starts_with("the node of the data is 2: expected 3"), "{error}");
+        assert_eq!(words(&queue), [16, 0]);
+    }
+
+    /// The context has an error since the last look: the driver is asked which import has it. Here there is none to answer.
+    #[test]
+    fn put_notify_does_not_tell_of_data_that_may_be_lost() {
+        let inner = Arc::new(Inner::without_board());
+        let (queue, data) = (queue(&inner, 8), Remote::without_board(&inner, 4, 3, READ_WRITE));
+        queue.put_notify(&data, 0, &[1u64], 1).unwrap();
+        inner.slots.count_error();
+        assert!(queue.put_notify(&data, 0, &[2u64], 2).is_err());
+        assert_eq!(words(&queue), [1, 0]);
+    }
+}
