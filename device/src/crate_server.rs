@@ -197,7 +197,7 @@ impl CrateServer {
     pub fn bind_with(config: Config, stop: ShutdownHandle) -> Result<CrateServer, ServeError> {
         let Config { socket, fabric, hib, .. } = config;
         let listener = Listener::bind(&socket, "--socket")?;
-        let link = FabricLink::new(&fabric, hib.node, hib.window, hib.credits);
+        let link = FabricLink::new(&fabric, hib.node, hib.window, hib.offered());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::system("cannot create an event descriptor"))?;
         let state = State {

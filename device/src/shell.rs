@@ -155,7 +155,7 @@ impl HibServer {
         let listener = Listener::bind(&socket, "--socket")?;
         Ok(HibServer {
             listener,
-            link: FabricLink::new(&fabric, hib.node, hib.window, hib.credits),
+            link: FabricLink::new(&fabric, hib.node, hib.window, hib.offered()),
             board: Board::new(hib),
             session: Session::new(),
             client: None,

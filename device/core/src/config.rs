@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes and limits of one board.
 
-use telegraphos_wire::{NodeId, WindowLayout};
+use telegraphos_wire::{Class, NodeId, WindowLayout};
 
 /// Sizes and limits of one board; the defaults are those of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub struct HibConfig {
     pub reserve: u32,
     /// Guest messages without a dry socket at which the importing processes are stopped.
     pub intake_limit: u32,
-    /// Packets of each class this board offers to take.
+    /// Packets of each class this board offers to take; see [`HibConfig::offered`].
     pub credits: [u32; 4],
     /// The board uses MSI-X instead of MSI.
     pub msix: bool,
@@ -120,6 +120,15 @@ impl HibConfig {
             #[cfg(feature = "bugs")]
             bug: None,
         }
+    }
+
+    /// Credits of each class that this board offers to the switch. Of enqueues at least as many as it can hold: it takes them at once and
+    /// answers them when it can, and the switch bounds the replies of a node by the credits it offered.
+    pub fn offered(&self) -> [u32; 4] {
+        let mut credits = self.credits;
+        let enqueues = &mut credits[Class::Enqueue as usize];
+        *enqueues = self.holds.max(*enqueues);
+        credits
     }
 
     pub(crate) fn has(&self, bug: Bug) -> bool {

@@ -441,9 +441,10 @@ impl Hib {
         if self.link.is_none() {
             return;
         }
+        let offered = self.config.offered();
         for class in Class::ALL {
             let count = self.returned[class as usize];
-            if count > 0 && count >= self.config.credits[class as usize] / 4 {
+            if count > 0 && count >= offered[class as usize] / 4 {
                 self.returned[class as usize] = 0;
                 out.push(Action::Credit { class, count });
             }

@@ -491,6 +491,42 @@ fn what_is_held_when_a_queue_is_revoked_is_refused_and_nothing_touches_its_memor
     }
 }
 
+/// What a queue holds is answered later than its places in the link are free again. The switch throws out who sends more replies than
+/// requests can have asked for.
+#[test]
+fn the_switch_expects_the_answers_to_all_that_is_held() {
+    for seed in 0..20 {
+        let mut c = Cluster::switched(2, seed, |config| {
+            config.credits = [4; 4];
+            config.hold = 64;
+            config.holds = 512;
+        });
+        Owner::new(&mut c, 1, 4, "queue", 8, 4);
+        for n in 0..8u16 {
+            c.import(0, 1, "queue", n, n.into());
+        }
+        for value in 0..70 {
+            for slot in 0..8 {
+                c.enqueue(0, 1, slot, 4, value);
+            }
+        }
+        c.settle();
+        let under_way: u32 = (0..8).map(|n| c.nodes[0].hib.elements_under_way(n)).sum();
+        assert_eq!(under_way, 512);
+        // All of them are refused at once, to a node that does not read.
+        c.listens(0, false);
+        let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
+        assert_eq!(c.admin(1, clear).status, 0);
+        c.settle();
+        c.listens(0, true);
+        c.settle();
+        for n in 0..8 {
+            assert_eq!(c.nodes[0].hib.elements_under_way(n), 0);
+            assert_eq!(Status::from_u16(error(&c, 0, n)), Status::Stale);
+        }
+    }
+}
+
 #[test]
 fn a_revoked_queue_answers_a_resume_under_way() {
     for seed in 0..50 {

@@ -24,8 +24,8 @@ pub struct SwitchConfig {
     pub credits: [u32; 4],
     /// Replies of one node that may wait for one other; more throw their sender out.
     ///
-    /// `None` computes a limit that no node can exceed which sends one reply per request and returns the credit of a
-    /// request not before its reply, however slowly the requester reads: twice the requests that can be on the way
+    /// `None` computes a limit that no node can exceed which sends one reply per request and has never more requests to
+    /// answer than it offered credits, however slowly the requester reads: twice the requests that can be on the way
     /// between the two, that is twice the receiver's credits in the switch plus those the sender offered. This holds
     /// because a port gets its credits back only when no reply waits for it any more.
     pub reply_limit: Option<u32>,

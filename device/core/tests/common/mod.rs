@@ -141,7 +141,7 @@ impl Cluster {
     pub(crate) fn new(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
         let mut cluster = Cluster::power_on(n, seed, adjust);
         for id in 0..n {
-            let credits = cluster.nodes[usize::from(id)].hib.config().credits;
+            let credits = cluster.nodes[usize::from(id)].hib.config().offered();
             cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
             for other in 0..n {
                 cluster.event(id, Event::NodeUp { node: other, incarnation: 0x1000 });
@@ -206,6 +206,12 @@ impl Cluster {
         assert!(thrown_out.is_none(), "the switch threw node {thrown_out:?} out: {notices:?}");
     }
 
+    /// A node reads its socket no more, or does again.
+    pub(crate) fn listens(&mut self, id: u16, yes: bool) {
+        let frames = if yes { UNLIMITED } else { 0 };
+        self.switch_event(SwitchEvent::PortRoom { port: u32::from(id), frames });
+    }
+
     /// A node's link comes up.
     pub(crate) fn connect(&mut self, id: u16) {
         self.switch_event(SwitchEvent::PortOpened { port: u32::from(id), room: UNLIMITED });
@@ -214,7 +220,7 @@ impl Cluster {
             version: telegraphos_wire::PROTOCOL_VERSION,
             node: id,
             window: config.window,
-            credits: config.credits,
+            credits: config.offered(),
         };
         self.up(id, hello);
     }
