@@ -26,6 +26,8 @@ static const char * const tg_opcode_names[] = {
 	[TG_ADMIN_LAUNCH] = "LAUNCH",
 	[TG_ADMIN_COUNTER_SET] = "COUNTER_SET",
 	[TG_ADMIN_COUNTER_GET] = "COUNTER_GET",
+	[TG_ADMIN_QUEUE_SET] = "QUEUE_SET",
+	[TG_ADMIN_QUEUE_RESUME] = "QUEUE_RESUME",
 };
 
 /* What the board's status codes look like to a process; 0 means EREMOTEIO. */
@@ -51,6 +53,9 @@ static const int tg_errnos[] = {
 	[TG_ERR_LENGTH] = -EINVAL,
 	[TG_ERR_NOT_LOCAL] = -EXDEV,
 	[TG_ERR_ARGUMENT] = -EINVAL,
+	[TG_ERR_QUEUE_HEADER] = -EIO,
+	[TG_ERR_NOT_QUEUE] = -EINVAL,
+	[TG_ERR_NO_HOLD] = -ENOSPC,
 };
 
 /**
@@ -135,6 +140,23 @@ static void tg_encode_counter(struct tg_admin_counter *to,
 	memset(to->reserved2, 0, sizeof(to->reserved2));
 }
 
+static void tg_encode_queue(struct tg_admin_queue *to,
+			    const struct tg_admin_queue *c, u32 seq)
+{
+	int i;
+
+	tg_put32(to->opcode, c->opcode);
+	tg_put32(to->seq, seq);
+	tg_put32(to->page, c->page);
+	tg_put32(to->words, c->words);
+	tg_put32(to->width, c->width);
+	tg_put32(to->context, c->context);
+	tg_put64(to->address, c->address);
+	for (i = 0; i < ARRAY_SIZE(to->nodes); i++)
+		tg_put64(to->nodes[i], c->nodes[i]);
+	memset(to->reserved, 0, sizeof(to->reserved));
+}
+
 static void tg_encode_command(struct tg_admin_command *to,
 			      const struct tg_admin_command *c, u32 seq)
 {
@@ -174,6 +196,9 @@ static void tg_admin_encode(union tg_request *to, const union tg_request *r, u32
 	case TG_ADMIN_COUNTER_GET:
 		tg_encode_counter(&to->counter, &r->counter, seq);
 		break;
+	case TG_ADMIN_QUEUE_SET:
+		tg_encode_queue(&to->queue, &r->queue, seq);
+		break;
 	default:
 		tg_encode_command(&to->command, &r->command, seq);
 	}
@@ -189,6 +214,7 @@ static void tg_admin_decode(struct tg_admin_completion *to,
 	to->generation = tg_get64(c->generation);
 	to->length = tg_get64(c->length);
 	to->rights = tg_get32(c->rights);
+	to->width = tg_get32(c->width);
 }
 
 /* Whether the completion of slot n, numbered seq, is there. */
@@ -353,10 +379,27 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 				    request->counter.page);
 		return;
 	}
-	/* Names that are not there, or taken, are the user's business. */
-	if (c->opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN) {
+	if (c->opcode == TG_ADMIN_QUEUE_SET) {
+		dev_err_ratelimited(&tg->dev, "QUEUE_SET failed with status %u: page %u, %u words of %u bytes, context %u, address %#llx\n",
+				    status, request->queue.page, request->queue.words,
+				    request->queue.width, request->queue.context,
+				    request->queue.address);
+		return;
+	}
+	/*
+	 * Names that are not there, or taken, and queues that are gone or have no
+	 * room for another import, are the user's business.
+	 */
+	if (c->opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
+	    (c->opcode == TG_ADMIN_IMPORT_SET && c->rights & TG_RIGHT_ENQUEUE)) {
 		dev_dbg(&tg->dev, "%s \"%.63s\" at node %u: status %u\n",
 			tg_opcode_names[c->opcode], c->name, c->node, status);
+		return;
+	}
+	/* As after an import that nobody waited for to the end: tg_remote_clear(). */
+	if (c->opcode == TG_ADMIN_IMPORT_CLEAR &&
+	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
+		dev_dbg(&tg->dev, "IMPORT_CLEAR %u: status %u\n", c->import, status);
 		return;
 	}
 	if (status == TG_ERR_PRIVATE_MEMORY) {

@@ -6,12 +6,15 @@
  * admin.c   commands to the board
  * events.c  interrupt and event queue
  * memory.c  guest memory the board may write
- * object.c  life of exports and imports
+ * object.c  life of exports, imports and queues
  * export.c  local segments
  * import.c  remote segments
  * map.c     mmap, page faults, zapping
  * launch.c  operations from the kernel
  * counter.c page access counters
+ * queue.c   notification queues of this node
+ * queue_buffers.c
+ *           their buffers: copy and link, without kernel calls
  * file.c    character device
  *
  * Locks, outermost first:
@@ -22,6 +25,10 @@
  *                     worker, which needs it too.
  * tg_device.counter_lock
  *                     Who arms and disarms page access counters.
+ * tg_nqueue.lock
+ *                     Who acts on a notification queue. Held while the board
+ *                     resumes it, so what the board has to say of it is only
+ *                     noted, under its guard.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time.
  * mm.mmap_lock        Taken inside op_lock to charge memory and to touch a
@@ -34,6 +41,7 @@
  *                     under it.
  * tg_device.lock      Tables of numbers in use, the list of memories, who is
  *                     told of events.
+ * tg_nqueue.guard     Who has a queue mapped, and what the board said of it.
  * tg_admin.lock       Command slots.
  */
 #ifndef TELEGRAPHOS_DRIVER_H
@@ -57,6 +65,7 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
+#include "queue_buffers.h"
 #include "telegraphos.h"
 
 struct eventfd_ctx;
@@ -115,6 +124,7 @@ enum tg_admin_class {
  * @command: Most of them.
  * @launch: TG_ADMIN_LAUNCH.
  * @counter: TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET.
+ * @queue: TG_ADMIN_QUEUE_SET.
  *
  * The opcode, which all have in common, says which it is.
  */
@@ -122,6 +132,7 @@ union tg_request {
 	struct tg_admin_command command;
 	struct tg_admin_launch launch;
 	struct tg_admin_counter counter;
+	struct tg_admin_queue queue;
 };
 static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
 
@@ -232,6 +243,7 @@ struct tg_events {
  * @memories: All memory the board may write for user processes.
  * @remotes: Imports by number. Changed under @map_lock.
  * @segments: Exports by handle. Changed under @map_lock.
+ * @queues: Queues by handle. Changed under @map_lock.
  * @admin: Command slots.
  * @events: Event queue.
  */
@@ -275,6 +287,7 @@ struct tg_device {
 
 	struct xarray remotes;
 	struct xarray segments;
+	struct xarray queues;
 
 	struct tg_admin admin;
 	struct tg_events events;
@@ -358,13 +371,13 @@ struct tg_file {
 };
 
 /**
- * struct tg_object - what exports and imports have in common
+ * struct tg_object - what exports, imports and queues have in common
  * @ref: Held by its existence, by mappings and by whoever looks at it.
  * @file: Who made it; valid until it is torn down.
  * @tg: The board.
- * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
  * @handle: Its number.
- * @size: Bytes.
+ * @size: Bytes that can be mapped.
  * @open: User processes may name it. Under map_lock.
  * @dead: Its pages are gone for good. Under map_lock.
  * @work: Tears it down.
@@ -406,6 +419,72 @@ struct tg_segment {
 };
 
 /**
+ * enum tg_stage - what the board and the driver are at with a queue
+ * @TG_STAGE_RUNNING: It takes elements.
+ * @TG_STAGE_STOPPED: It has overflowed.
+ * @TG_STAGE_HELD: It has, and there is no free buffer.
+ * @TG_STAGE_COPIED: Its first buffer has been copied, and it is to be resumed.
+ */
+enum tg_stage {
+	TG_STAGE_RUNNING,
+	TG_STAGE_STOPPED,
+	TG_STAGE_HELD,
+	TG_STAGE_COPIED,
+};
+
+/**
+ * struct tg_nqueue - a notification queue of this node
+ * @seg: Its export page, name and arena.
+ * @about: What a process is told that attaches.
+ * @control_memory: The control page.
+ * @lock: See the top of this file.
+ * @control: The control page. Processes write there what they like.
+ * @buffers: The buffers. Under @lock.
+ * @stage: What is to be done. Under @lock.
+ * @waits: TG_QUEUE_FULL is left for who is BUSY to find. Written under @lock.
+ * @deadline: Not for longer than until then, in jiffies. Under @lock.
+ * @status: Why it is dead, TG_ERR_*, or 0. Under @lock.
+ * @revoke: It is dead, and its grant is to be taken back. Under @lock.
+ * @limits: Number of limit events. Under @lock.
+ * @overflows: Number of overflows handled. Under @lock.
+ * @evictions: How often all mappings were taken away. Under @lock.
+ * @wait: Those who wait for the end of @waits.
+ * @work: Does what is to be done.
+ * @hold: Does so at @deadline.
+ * @guard: See the top of this file.
+ * @ended: Nothing is begun any more. Written under @guard.
+ * @news: TG_QUEUE_EVENT_* bits that nobody has looked at. Under @guard.
+ * @broken: Status that came with them. Under @guard.
+ * @holders: Who may dequeue. Under @guard.
+ * @last_owner: Owner number given last. Under @guard.
+ */
+struct tg_nqueue {
+	struct tg_segment seg;
+	struct tg_queue about;
+	struct tg_memory *control_memory;
+	struct mutex lock;
+	struct tg_queue_control *control;
+	struct tg_buffers buffers;
+	enum tg_stage stage;
+	bool waits;
+	unsigned long deadline;
+	u32 status;
+	bool revoke;
+	u64 limits;
+	u64 overflows;
+	u64 evictions;
+	wait_queue_head_t wait;
+	struct work_struct work;
+	struct delayed_work hold;
+	spinlock_t guard;
+	bool ended;
+	u32 news;
+	u32 broken;
+	struct list_head holders;
+	u32 last_owner;
+};
+
+/**
  * struct tg_remote - imported memory
  * @obj: Common part.
  * @node: Where it lives.
@@ -434,14 +513,25 @@ struct tg_remote {
 };
 
 /**
- * tg_segment_of() - the export an object is part of
- * @obj: Object of kind TG_MMAP_EXPORT.
+ * tg_segment_of() - the segment an object is part of
+ * @obj: Object of kind TG_MMAP_EXPORT or TG_MMAP_QUEUE.
  *
- * Return: The export.
+ * Return: The segment.
  */
 static inline struct tg_segment *tg_segment_of(struct tg_object *obj)
 {
 	return container_of(obj, struct tg_segment, obj);
+}
+
+/**
+ * tg_queue_of() - the queue an object is part of
+ * @obj: Object of kind TG_MMAP_QUEUE.
+ *
+ * Return: The queue.
+ */
+static inline struct tg_nqueue *tg_queue_of(struct tg_object *obj)
+{
+	return container_of(obj, struct tg_nqueue, seg.obj);
 }
 
 /**
@@ -526,6 +616,12 @@ int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
 void tg_file_close_objects(struct tg_file *file, unsigned long end);
 
 /* export.c */
+int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
+		    const u8 *name, u64 size);
+int tg_segment_take_pages(struct tg_segment *segment, u32 count);
+int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
+			u64 generation);
+int tg_segment_revoke(struct tg_segment *segment);
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 		      struct tg_segment **created);
 bool tg_segment_leave(struct tg_segment *segment);
@@ -558,6 +654,22 @@ int tg_counter_disarm(struct tg_file *file, const struct tg_counter *arg);
 void tg_counters_end(struct tg_remote *remote);
 void tg_counter_event(struct tg_device *tg, u32 n, u64 value);
 void tg_counters_lost(struct tg_device *tg);
+
+/* queue.c */
+int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
+		    struct tg_nqueue **created);
+int tg_queue_attach(struct tg_file *file, struct tg_queue *arg);
+int tg_queue_service(struct tg_file *file, u32 handle);
+int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
+int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
+		 struct tg_queue_pop __user *user);
+int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
+void tg_queue_event(struct tg_device *tg, u64 value);
+void tg_queue_quiet(struct tg_nqueue *queue);
+void tg_queue_end(struct tg_nqueue *queue);
+bool tg_queue_leave(struct tg_nqueue *queue);
+void tg_queue_free(struct tg_nqueue *queue);
+void tg_queues_lost(struct tg_device *tg);
 
 /* file.c */
 void tg_file_put(struct tg_file *file);

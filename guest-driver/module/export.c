@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Local segments: memory that other nodes may reach by name. */
+/*
+ * Local segments: memory that other nodes may reach by name. A queue is one, too:
+ * it differs in what its one export page is granted for, see queue.c.
+ */
 #include <linux/cred.h>
 #include <linux/dma-mapping.h>
 #include <linux/slab.h>
@@ -10,8 +13,16 @@
 /* Handles have 16 bits in an mmap offset. */
 #define TG_SEGMENT_LIMIT 0x10000
 
-static int tg_segment_take_pages(struct tg_device *tg, struct tg_segment *segment, u32 count)
+/**
+ * tg_segment_take_pages() - reserves export pages for a segment
+ * @segment: Segment that has none.
+ * @count: How many, one after the other.
+ *
+ * Return: 0 or -ENOSPC.
+ */
+int tg_segment_take_pages(struct tg_segment *segment, u32 count)
 {
+	struct tg_device *tg = segment->obj.tg;
 	unsigned long first;
 
 	mutex_lock(&tg->lock);
@@ -65,8 +76,16 @@ static int tg_segment_grant(struct tg_device *tg, struct tg_segment *segment,
 	return 0;
 }
 
-static int tg_segment_announce(struct tg_device *tg, struct tg_segment *segment,
-			       const struct tg_export *arg, u64 generation)
+/**
+ * tg_segment_announce() - publishes a segment whose pages are granted
+ * @segment: Segment. The caller holds op_lock for reading.
+ * @arg: Under which name, for whom.
+ * @generation: Of the grant.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
+			u64 generation)
 {
 	struct tg_admin_command command = {
 		.opcode = TG_ADMIN_SEGMENT_PUBLISH,
@@ -83,11 +102,29 @@ static int tg_segment_announce(struct tg_device *tg, struct tg_segment *segment,
 
 	memcpy(command.secret, arg->secret, sizeof(command.secret));
 	memcpy(command.name, arg->name, sizeof(command.name));
-	err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+	err = tg_admin(segment->obj.tg, TG_ADMIN_QUICK, &command, &result);
 	if (err)
 		return err;
 	segment->published = result.status == TG_OK;
 	return tg_status_to_errno(result.status);
+}
+
+/**
+ * tg_segment_init() - begins the life of a segment
+ * @segment: Zeroed segment; the caller frees it if this fails.
+ * @file: Who makes it.
+ * @kind: TG_MMAP_EXPORT or TG_MMAP_QUEUE.
+ * @name: Its name, NUL-padded to 64 bytes.
+ * @size: Bytes that processes of this node may map.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
+		    const u8 *name, u64 size)
+{
+	segment->obj.size = size;
+	memcpy(segment->name, name, sizeof(segment->name));
+	return tg_object_init(&segment->obj, file, kind, TG_SEGMENT_LIMIT);
 }
 
 /**
@@ -120,16 +157,13 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 	segment = kzalloc(sizeof(*segment), GFP_KERNEL_ACCOUNT);
 	if (!segment)
 		return -ENOMEM;
-	err = tg_object_init(&segment->obj, file, TG_MMAP_EXPORT, TG_SEGMENT_LIMIT);
+	err = tg_segment_init(segment, file, TG_MMAP_EXPORT, arg->name, arg->size);
 	if (err) {
 		kfree(segment);
 		return err;
 	}
 	*created = segment;
-	segment->obj.size = arg->size;
-	memcpy(segment->name, arg->name, sizeof(segment->name));
-
-	err = tg_segment_take_pages(tg, segment, count);
+	err = tg_segment_take_pages(segment, count);
 	if (err)
 		return err;
 	segment->memory = tg_memory_new(tg, TG_UNIT, count, true);
@@ -141,7 +175,35 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 	err = tg_segment_grant(tg, segment, arg, &generation);
 	if (err)
 		return err;
-	return tg_segment_announce(tg, segment, arg, generation);
+	return tg_segment_announce(segment, arg, generation);
+}
+
+/**
+ * tg_segment_revoke() - takes back what a segment has granted
+ * @segment: Segment. The caller holds op_lock for reading.
+ *
+ * Return: 0 when no access to it is in flight; -ENODEV if the board is gone;
+ * -EINTR if killed, and nothing has happened then; or what tg_status_to_errno()
+ * makes of the board's answer.
+ */
+int tg_segment_revoke(struct tg_segment *segment)
+{
+	struct tg_admin_command clear = {
+		.opcode = TG_ADMIN_GRANT_CLEAR,
+		.index = segment->first,
+		.count = segment->granted,
+	};
+	struct tg_admin_completion result;
+	int err;
+
+	if (!segment->granted)
+		return 0;
+	err = tg_admin(segment->obj.tg, TG_ADMIN_REVOKE, &clear, &result);
+	if (!err)
+		err = tg_status_to_errno(result.status);
+	if (!err)
+		segment->granted = 0;
+	return err;
 }
 
 /**
@@ -155,11 +217,6 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 bool tg_segment_leave(struct tg_segment *segment)
 {
 	struct tg_admin_command withdraw = { .opcode = TG_ADMIN_SEGMENT_WITHDRAW };
-	struct tg_admin_command clear = {
-		.opcode = TG_ADMIN_GRANT_CLEAR,
-		.index = segment->first,
-		.count = segment->granted,
-	};
 	struct tg_device *tg = segment->obj.tg;
 	struct tg_admin_completion result;
 
@@ -168,9 +225,10 @@ bool tg_segment_leave(struct tg_segment *segment)
 	memcpy(withdraw.name, segment->name, sizeof(withdraw.name));
 	if (segment->published && tg_admin(tg, TG_ADMIN_QUICK, &withdraw, &result))
 		return false;
-	if (segment->granted &&
-	    (tg_admin(tg, TG_ADMIN_REVOKE, &clear, &result) || result.status != TG_OK))
+	if (tg_segment_revoke(segment))
 		return false;
+	/* What the board had to say of these pages is not said of their next owner's. */
+	tg_events_consume(tg);
 
 	if (segment->memory)
 		tg_memory_free(tg, segment->memory);

@@ -352,7 +352,8 @@ static long tg_ioctl_import(struct tg_file *file, struct tg_import *arg, void __
 	if (!err) {
 		arg->size = remote->obj.size;
 		arg->handle = remote->obj.handle;
-		arg->offset = tg_mmap_offset(TG_MMAP_IMPORT, arg->handle);
+		arg->offset = tg_mmap_offset(remote->rights == TG_RIGHT_ENQUEUE ?
+					     TG_MMAP_ENQUEUE : TG_MMAP_IMPORT, arg->handle);
 	}
 	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
 		err = -EFAULT;
@@ -360,6 +361,27 @@ static long tg_ioctl_import(struct tg_file *file, struct tg_import *arg, void __
 		tg_object_publish(&remote->obj);
 	else if (remote)
 		tg_object_discard(&remote->obj);
+	return err;
+}
+
+static long tg_ioctl_queue_create(struct tg_file *file, struct tg_queue *arg,
+				  void __user *user)
+{
+	struct tg_nqueue *queue = NULL;
+	struct tg_device *tg = file->tg;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_queue_create(file, arg, &queue);
+	up_read(&tg->op_lock);
+	if (!err && copy_to_user(user, arg, sizeof(*arg)))
+		err = -EFAULT;
+	if (!err)
+		tg_object_publish(&queue->seg.obj);
+	else if (queue)
+		tg_object_discard(&queue->seg.obj);
 	return err;
 }
 
@@ -421,6 +443,11 @@ static int tg_ioctl_notify(struct tg_file *file, const struct tg_notify *arg)
 	return 0;
 }
 
+static long tg_ioctl_close(struct tg_file *file, u32 kind, const struct tg_handle *arg)
+{
+	return arg->reserved ? -EINVAL : tg_object_close(file, kind, arg->handle);
+}
+
 static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg)
 {
 	void __user *user = (void __user *)user_arg;
@@ -435,6 +462,9 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		struct tg_launch launch;
 		struct tg_counter counter;
 		struct tg_notify notify;
+		struct tg_queue queue;
+		struct tg_queue_state queue_state;
+		struct tg_queue_pop queue_pop;
 	} arg;
 	int err;
 
@@ -456,12 +486,23 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 	case TG_IOCTL_LAUNCH:
 		return tg_ioctl_launch(file, &arg.launch, user);
 	case TG_IOCTL_UNEXPORT:
+		return tg_ioctl_close(file, TG_MMAP_EXPORT, &arg.handle);
 	case TG_IOCTL_UNIMPORT:
-		if (arg.handle.reserved)
-			return -EINVAL;
-		return tg_object_close(file, cmd == TG_IOCTL_UNEXPORT ?
-				       TG_MMAP_EXPORT : TG_MMAP_IMPORT,
-				       arg.handle.handle);
+		return tg_ioctl_close(file, TG_MMAP_IMPORT, &arg.handle);
+	case TG_IOCTL_QUEUE_DESTROY:
+		return tg_ioctl_close(file, TG_MMAP_QUEUE, &arg.handle);
+	case TG_IOCTL_QUEUE_CREATE:
+		return tg_ioctl_queue_create(file, &arg.queue, user);
+	case TG_IOCTL_QUEUE_ATTACH:
+		err = tg_queue_attach(file, &arg.queue);
+		break;
+	case TG_IOCTL_QUEUE_SERVICE:
+		return arg.handle.reserved ? -EINVAL : tg_queue_service(file, arg.handle.handle);
+	case TG_IOCTL_QUEUE_STATE:
+		err = tg_queue_state(file, &arg.queue_state);
+		break;
+	case TG_IOCTL_QUEUE_POP:
+		return tg_queue_pop(file, &arg.queue_pop, user);
 	case TG_IOCTL_STATE:
 		if (arg.state.reserved)
 			return -EINVAL;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Remote segments: other nodes' memory, seen through the window. */
 #include <linux/cred.h>
+#include <linux/delay.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uidgid.h>
@@ -64,6 +65,11 @@ static int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
 				    1ULL << tg->offset_bits, TG_UNIT);
 		return -EPROTO;
 	}
+	if (result->width && result->width != 4 && result->width != 8) {
+		dev_err_ratelimited(&tg->dev, "node %u answered for \"%.63s\" with queue words of %u bytes: expected 4 or 8, or 0 for memory\n",
+				    arg->node, arg->name, result->width);
+		return -EPROTO;
+	}
 	return 0;
 }
 
@@ -84,11 +90,17 @@ static int tg_remote_set(struct tg_device *tg, struct tg_remote *remote,
 		.length = found->length,
 	};
 	struct tg_admin_completion result;
+	enum tg_admin_class class;
 	int err;
 
-	err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
-	if (err)
+	/* A queue's node is asked for hold slots first. */
+	class = remote->rights & TG_RIGHT_ENQUEUE ? TG_ADMIN_REMOTE : TG_ADMIN_QUICK;
+	err = tg_admin(tg, class, &command, &result);
+	if (err) {
+		/* Killed: the board may go on with it. */
+		remote->set = true;
 		return err;
+	}
 	remote->set = result.status == TG_OK;
 	arg->status = result.status;
 	return tg_status_to_errno(result.status);
@@ -115,7 +127,11 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 
 	*created = NULL;
 	arg->status = TG_OK;
-	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved)
+	arg->width = 0;
+	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved || arg->reserved2)
+		return -EINVAL;
+	/* A queue's senders reach nothing but its enqueue aperture (E14). */
+	if (arg->rights & TG_RIGHT_ENQUEUE && arg->rights != TG_RIGHT_ENQUEUE)
 		return -EINVAL;
 	if (arg->node >= tg->nodes) {
 		arg->status = TG_ERR_BAD_NODE;
@@ -134,6 +150,7 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 	remote->rights = arg->rights;
 	remote->page = found.index;
 	remote->obj.size = found.length;
+	arg->width = found.width;
 	err = tg_object_init(&remote->obj, file, TG_MMAP_IMPORT,
 			     min_t(u32, tg->import_limit, TG_REMOTE_LIMIT));
 	if (err) {
@@ -147,6 +164,39 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 	return tg_remote_set(tg, remote, arg, &found);
 }
 
+/* How long to wait before asking again, in milliseconds. */
+#define TG_CLEAR_AGAIN 20
+
+/*
+ * Has the board close an import. One whose caller was killed before the board had
+ * answered may still be on its way there: it is closed when it is open, and may
+ * as well not have come to be.
+ */
+static bool tg_remote_clear(struct tg_remote *remote)
+{
+	struct tg_admin_command clear = {
+		.opcode = TG_ADMIN_IMPORT_CLEAR,
+		.import = remote->obj.handle,
+	};
+	struct tg_device *tg = remote->obj.tg;
+	struct tg_admin_completion result;
+
+	for (;;) {
+		if (tg_admin(tg, TG_ADMIN_DRAIN, &clear, &result))
+			return false;
+		switch (result.status) {
+		case TG_OK:
+		case TG_ERR_INVALID:
+			return true;
+		case TG_ERR_BUSY:
+			msleep(TG_CLEAR_AGAIN);
+			break;
+		default:
+			return false;
+		}
+	}
+}
+
 /**
  * tg_remote_leave() - takes an import off the board
  * @remote: Import, finished or not, mapped nowhere. The caller holds op_lock
@@ -156,18 +206,12 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
  */
 bool tg_remote_leave(struct tg_remote *remote)
 {
-	struct tg_admin_command clear = {
-		.opcode = TG_ADMIN_IMPORT_CLEAR,
-		.import = remote->obj.handle,
-	};
 	struct tg_device *tg = remote->obj.tg;
-	struct tg_admin_completion result;
 
 	tg_counters_end(remote);
 	if (tg_gone(tg))
 		return false;
-	if (remote->set &&
-	    (tg_admin(tg, TG_ADMIN_DRAIN, &clear, &result) || result.status != TG_OK))
+	if (remote->set && !tg_remote_clear(remote))
 		return false;
 	if (remote->count) {
 		mutex_lock(&tg->lock);
@@ -216,6 +260,7 @@ static bool tg_status_is_fatal(u32 status)
 	case TG_ERR_LINK_DOWN:
 	case TG_ERR_RESET:
 	case TG_ERR_BAD_KEY:
+	case TG_ERR_QUEUE_HEADER:
 		return true;
 	default:
 		return false;

@@ -18,7 +18,10 @@
 
 #define TG_MINORS 256
 
-/* Tears down exports, imports and contexts; outlives the boards. */
+/*
+ * Tears down exports, imports, queues and contexts, and handles overflows; outlives
+ * the boards.
+ */
 struct workqueue_struct *tg_workers;
 
 static dev_t tg_devt;
@@ -79,6 +82,7 @@ void tg_device_lost(struct tg_device *tg)
 	if (!before) {
 		tg_zap_all(tg);
 		tg_remotes_lost(tg);
+		tg_queues_lost(tg);
 	}
 	up_write(&tg->map_lock);
 	if (!before) {
@@ -195,7 +199,7 @@ static int tg_identify(struct tg_device *tg)
 	tg->nodes = 1U << tg->node_bits;
 	tg->slots = 1U << (tg->offset_bits - TG_UNIT_SHIFT);
 
-	/* Four apertures, of which imports use the first two. */
+	/* Four apertures, of which imports use the first three. */
 	window = 4ULL << (tg->node_bits + tg->offset_bits);
 	if (pci_resource_len(tg->pdev, TG_BAR_CONTEXTS) < (u64)tg->contexts << TG_UNIT_SHIFT ||
 	    pci_resource_len(tg->pdev, TG_BAR_WINDOW) < window) {
@@ -259,6 +263,28 @@ static int tg_start(struct tg_device *tg)
 	return 0;
 }
 
+/* As tg_take_down(). False if the board did not answer in time. */
+static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
+			    unsigned long end)
+{
+	union tg_request request = {
+		.command.opcode = TG_ADMIN_SEGMENT_WITHDRAW,
+	};
+	struct tg_object *obj;
+	unsigned long i;
+
+	xa_for_each(segments, i, obj) {
+		const struct tg_segment *segment = tg_segment_of(obj);
+
+		if (!segment->published)
+			continue;
+		memcpy(request.command.name, segment->name, sizeof(request.command.name));
+		if (tg_admin_alone(tg, &request, end))
+			return false;
+	}
+	return true;
+}
+
 /*
  * Leaves the board as it was found, as far as it answers in time: it may get
  * another driver. The caller has taken op_lock for writing, and nobody waits
@@ -271,17 +297,10 @@ static void tg_take_down(struct tg_device *tg)
 	struct tg_object *obj;
 	unsigned long i;
 
-	if (!tg_device_answers(tg) || tg_revoke_all(tg, end))
+	if (!tg_device_answers(tg) || tg_revoke_all(tg, end) ||
+	    !tg_withdraw_all(tg, &tg->segments, end) ||
+	    !tg_withdraw_all(tg, &tg->queues, end))
 		return;
-	request.command.opcode = TG_ADMIN_SEGMENT_WITHDRAW;
-	xa_for_each(&tg->segments, i, obj) {
-		if (!tg_segment_of(obj)->published)
-			continue;
-		memcpy(request.command.name, tg_segment_of(obj)->name, sizeof(request.command.name));
-		if (tg_admin_alone(tg, &request, end))
-			return;
-	}
-	memset(&request, 0, sizeof(request));
 	request.counter.opcode = TG_ADMIN_COUNTER_SET;
 	for (i = 0; i < tg->counter_limit; i++) {
 		request.counter.index = i;
@@ -316,6 +335,7 @@ static void tg_device_release(struct device *dev)
 	bitmap_free(tg->pages_used);
 	xa_destroy(&tg->remotes);
 	xa_destroy(&tg->segments);
+	xa_destroy(&tg->queues);
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
 	kvfree(tg->counters);
@@ -349,6 +369,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	INIT_LIST_HEAD(&tg->memories);
 	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
 	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
+	xa_init_flags(&tg->queues, XA_FLAGS_ALLOC);
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;

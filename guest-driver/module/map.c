@@ -12,6 +12,10 @@
  * plain one a store writes, in the argument one it only names its address to a
  * context. Each has mmap offsets of its own (kind and handle), which a mapping
  * never leaves, so neither is reached through the other.
+ *
+ * The import of a queue has one, the enqueue window, where a store appends an
+ * element. The other two are not for it: head and tail of the queue are out of
+ * its senders' reach (SPEC E14).
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -42,9 +46,10 @@ void tg_zap(struct tg_object *obj)
 
 	lockdep_assert_held_write(&obj->tg->map_lock);
 	unmap_mapping_range(mapping, tg_mmap_offset(obj->kind, obj->handle), length, 1);
-	if (obj->kind == TG_MMAP_IMPORT)
-		unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ARGUMENT, obj->handle),
-				    length, 1);
+	if (obj->kind != TG_MMAP_IMPORT)
+		return;
+	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ARGUMENT, obj->handle), length, 1);
+	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ENQUEUE, obj->handle), length, 1);
 }
 
 /**
@@ -98,6 +103,19 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, struct tg_remote *remote)
 /* The apertures are the quarters of the window. */
 #define TG_APERTURE_PLAIN 0
 #define TG_APERTURE_ARGUMENT 1
+#define TG_APERTURE_ENQUEUE 2
+
+static u64 tg_aperture(unsigned long kind)
+{
+	switch (kind) {
+	case TG_MMAP_ARGUMENT:
+		return TG_APERTURE_ARGUMENT;
+	case TG_MMAP_ENQUEUE:
+		return TG_APERTURE_ENQUEUE;
+	default:
+		return TG_APERTURE_PLAIN;
+	}
+}
 
 static unsigned long tg_window_pfn(const struct tg_remote *remote, u64 aperture,
 				   unsigned long page)
@@ -114,8 +132,8 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	struct vm_area_struct *vma = vmf->vma;
 	struct tg_file *file = vma->vm_file->private_data;
 	struct tg_object *obj = vma->vm_private_data;
+	unsigned long kind = vmf->pgoff >> TG_PGOFF_KIND_SHIFT;
 	unsigned long page = vmf->pgoff & TG_PGOFF_MASK;
-	u64 aperture = TG_APERTURE_PLAIN;
 	struct tg_device *tg = file->tg;
 	struct tg_remote *remote;
 	vm_fault_t ret;
@@ -126,7 +144,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	if (tg_gone(tg) || (obj && (obj->dead || page >= tg_pages(obj->size))))
 		goto out;
 
-	switch (vmf->pgoff >> TG_PGOFF_KIND_SHIFT) {
+	switch (kind) {
 	case TG_MMAP_CONTEXT:
 		pfn = (tg->contexts_base + ((u64)file->context << TG_UNIT_SHIFT)) >> PAGE_SHIFT;
 		break;
@@ -136,16 +154,15 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_EXPORT:
 		pfn = tg_memory_pfn(tg_segment_of(obj)->memory, page);
 		break;
-	case TG_MMAP_ARGUMENT:
-		aperture = TG_APERTURE_ARGUMENT;
-		fallthrough;
 	case TG_MMAP_IMPORT:
+	case TG_MMAP_ARGUMENT:
+	case TG_MMAP_ENQUEUE:
 		remote = tg_remote_of(obj);
 		if (remote->state & TG_STATE_CONGESTED) {
 			up_read(&tg->map_lock);
 			return tg_fault_wait(vmf, remote);
 		}
-		pfn = tg_window_pfn(remote, aperture, page);
+		pfn = tg_window_pfn(remote, tg_aperture(kind), page);
 		break;
 	default:
 		goto out;
@@ -191,16 +208,35 @@ bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *fi
 	       vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT == TG_MMAP_IMPORT;
 }
 
-/* What an import's rights keep a mapping from. */
-static vm_flags_t tg_remote_denied(const struct tg_remote *remote)
+/*
+ * What an import's rights let a mapping of one of its windows do: 0 or -EACCES if
+ * there is none for it.
+ */
+static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
+			 vm_flags_t *denied, vm_flags_t *needed)
 {
-	vm_flags_t denied = 0;
-
-	if (!(remote->rights & TG_RIGHT_READ))
-		denied |= VM_READ;
-	if (!(remote->rights & TG_RIGHT_WRITE))
-		denied |= VM_WRITE;
-	return denied;
+	if ((kind == TG_MMAP_ENQUEUE) != (remote->rights == TG_RIGHT_ENQUEUE))
+		return -EACCES;
+	switch (kind) {
+	case TG_MMAP_ENQUEUE:
+		/* The board refuses loads, where page tables cannot. */
+		*denied |= VM_READ;
+		*needed |= VM_WRITE;
+		break;
+	case TG_MMAP_ARGUMENT:
+		/*
+		 * Stores here only name addresses, whatever the rights: the board
+		 * checks those at the launch. It refuses loads.
+		 */
+		*needed |= VM_WRITE;
+		break;
+	default:
+		if (!(remote->rights & TG_RIGHT_READ))
+			*denied |= VM_READ;
+		if (!(remote->rights & TG_RIGHT_WRITE))
+			*denied |= VM_WRITE;
+	}
+	return 0;
 }
 
 /* The flags that keep mprotect from adding what is denied. */
@@ -217,9 +253,21 @@ static vm_flags_t tg_may(vm_flags_t denied)
 	return may;
 }
 
+/* The object that a kind of mapping is of, to be put, or NULL. */
+static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, u32 handle)
+{
+	switch (kind) {
+	case TG_MMAP_EXPORT:
+	case TG_MMAP_QUEUE:
+		return tg_object_find(file, kind, handle);
+	default:
+		return tg_object_find(file, TG_MMAP_IMPORT, handle);
+	}
+}
+
 /**
- * tg_mmap() - maps a context page, a status page, an export or a window of an
- * import
+ * tg_mmap() - maps a context page, a status page, an export, a queue or a window
+ * of an import
  * @filp: Open file.
  * @vma: What the process asks for.
  *
@@ -235,6 +283,7 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 	struct tg_object *obj = NULL;
 	unsigned long limit = 1;
 	bool io = false;
+	int err = 0;
 
 	if (tg_gone(file->tg))
 		return -ENODEV;
@@ -249,42 +298,44 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		denied |= VM_WRITE;
 		break;
 	case TG_MMAP_EXPORT:
+	case TG_MMAP_QUEUE:
 	case TG_MMAP_IMPORT:
 	case TG_MMAP_ARGUMENT:
-		obj = tg_object_find(file, kind == TG_MMAP_EXPORT ?
-				     TG_MMAP_EXPORT : TG_MMAP_IMPORT, handle);
+	case TG_MMAP_ENQUEUE:
+		obj = tg_mmap_find(file, kind, handle);
 		if (!obj)
 			return -EINVAL;
 		limit = tg_pages(obj->size);
-		io = kind != TG_MMAP_EXPORT;
-		if (kind == TG_MMAP_IMPORT)
-			denied |= tg_remote_denied(tg_remote_of(obj));
-		/*
-		 * Stores here only name addresses, whatever the rights: the
-		 * board checks those at the launch. It refuses loads.
-		 */
-		if (kind == TG_MMAP_ARGUMENT)
-			needed = VM_WRITE;
+		io = obj->kind == TG_MMAP_IMPORT;
+		if (io)
+			err = tg_remote_map(tg_remote_of(obj), kind, &denied, &needed);
 		break;
 	default:
 		return -EINVAL;
 	}
-	if ((!obj && handle) || first >= limit || vma_pages(vma) > limit - first) {
-		if (obj)
-			tg_object_put(obj);
-		return -EINVAL;
-	}
-	if (vma->vm_flags & denied || (vma->vm_flags & needed) != needed) {
-		if (obj)
-			tg_object_put(obj);
-		return -EACCES;
-	}
+	if ((!obj && handle) || first >= limit || vma_pages(vma) > limit - first)
+		err = -EINVAL;
+	else if (vma->vm_flags & denied || (vma->vm_flags & needed) != needed)
+		err = -EACCES;
+	if (err)
+		goto err_put;
 
 	vm_flags_clear(vma, tg_may(denied));
 	vm_flags_set(vma, VM_PFNMAP | VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	if (io)
 		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+	if (kind == TG_MMAP_QUEUE) {
+		err = tg_queue_mmap(tg_queue_of(obj), vma);
+		if (err)
+			goto err_put;
+		return 0;
+	}
 	vma->vm_private_data = obj;
 	vma->vm_ops = &tg_vm_ops;
 	return 0;
+
+err_put:
+	if (obj)
+		tg_object_put(obj);
+	return err;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Life of exports and imports.
+ * Life of exports, imports and queues.
  *
  * An object exists from its creation to the end of its teardown, which a worker
  * does: it waits as long as the board has operations in flight, while the
@@ -14,7 +14,14 @@
 
 static struct xarray *tg_object_table(struct tg_device *tg, u32 kind)
 {
-	return kind == TG_MMAP_IMPORT ? &tg->remotes : &tg->segments;
+	switch (kind) {
+	case TG_MMAP_IMPORT:
+		return &tg->remotes;
+	case TG_MMAP_QUEUE:
+		return &tg->queues;
+	default:
+		return &tg->segments;
+	}
 }
 
 static void tg_object_release(struct kref *ref)
@@ -22,10 +29,16 @@ static void tg_object_release(struct kref *ref)
 	struct tg_object *obj = container_of(ref, struct tg_object, ref);
 	struct tg_device *tg = obj->tg;
 
-	if (obj->kind == TG_MMAP_IMPORT)
+	switch (obj->kind) {
+	case TG_MMAP_IMPORT:
 		kfree(tg_remote_of(obj));
-	else
+		break;
+	case TG_MMAP_QUEUE:
+		tg_queue_free(tg_queue_of(obj));
+		break;
+	default:
 		kfree(tg_segment_of(obj));
+	}
 	put_device(&tg->dev);
 }
 
@@ -38,6 +51,18 @@ void tg_object_put(struct tg_object *obj)
 	kref_put(&obj->ref, tg_object_release);
 }
 
+static bool tg_object_leave(struct tg_object *obj)
+{
+	switch (obj->kind) {
+	case TG_MMAP_IMPORT:
+		return tg_remote_leave(tg_remote_of(obj));
+	case TG_MMAP_QUEUE:
+		return tg_queue_leave(tg_queue_of(obj));
+	default:
+		return tg_segment_leave(tg_segment_of(obj));
+	}
+}
+
 static void tg_object_work(struct work_struct *work)
 {
 	struct tg_object *obj = container_of(work, struct tg_object, work);
@@ -46,11 +71,11 @@ static void tg_object_work(struct work_struct *work)
 	struct tg_device *tg = obj->tg;
 	bool left;
 
+	/* Its workers need op_lock, too. */
+	if (obj->kind == TG_MMAP_QUEUE)
+		tg_queue_end(tg_queue_of(obj));
 	down_read(&tg->op_lock);
-	if (obj->kind == TG_MMAP_IMPORT)
-		left = tg_remote_leave(tg_remote_of(obj));
-	else
-		left = tg_segment_leave(tg_segment_of(obj));
+	left = tg_object_leave(obj);
 	up_read(&tg->op_lock);
 
 	down_write(&tg->map_lock);
@@ -70,7 +95,7 @@ static void tg_object_work(struct work_struct *work)
  * tg_object_init() - begins the life of an object
  * @obj: Zeroed object; the caller frees it if this fails.
  * @file: Who makes it.
- * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
  * @limit: Its handle is smaller.
  *
  * Return: 0 or a negative errno.
@@ -124,7 +149,7 @@ static struct tg_object *tg_object_find_locked(struct tg_file *file, u32 kind, u
 /**
  * tg_object_find() - an object of a file
  * @file: File.
- * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
  * @handle: Its handle.
  *
  * Return: The object, to be put, or NULL if the file has no such object.
@@ -146,6 +171,8 @@ static void tg_object_kill_locked(struct tg_object *obj)
 	obj->dead = true;
 	if (obj->kind == TG_MMAP_IMPORT)
 		tg_remote_quiet(tg_remote_of(obj));
+	else if (obj->kind == TG_MMAP_QUEUE)
+		tg_queue_quiet(tg_queue_of(obj));
 	tg_zap(obj);
 }
 
@@ -177,7 +204,7 @@ void tg_object_discard(struct tg_object *obj)
 /**
  * tg_object_close() - ends the life of an object
  * @file: File.
- * @kind: TG_MMAP_EXPORT or TG_MMAP_IMPORT.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
  * @handle: Its handle.
  *
  * Its mappings are zapped at once. Waits, killably, until the board has let go.
@@ -232,6 +259,7 @@ void tg_file_close_objects(struct tg_file *file, unsigned long end)
 	down_write(&tg->map_lock);
 	tg_file_collect(file, TG_MMAP_IMPORT, &closing);
 	tg_file_collect(file, TG_MMAP_EXPORT, &closing);
+	tg_file_collect(file, TG_MMAP_QUEUE, &closing);
 	up_write(&tg->map_lock);
 
 	list_for_each_entry(obj, &closing, closing)

@@ -20,21 +20,29 @@
 #include <asm/barrier.h>
 #include <linux/errno.h>
 #include <linux/string.h>
-
-#define tg_buffers_reads(b, reading) false
 #else
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
+/* As the kernel's. */
 #define smp_load_acquire(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+/* As the kernel's. */
 #define smp_store_release(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
-#define tg_buffers_reads(b, reading) ((b)->variant == (reading))
 #endif
 
 /* The header words' half that holds the size. */
 #define TG_SIZE_SHIFT 16
 #define TG_INDEX_MASK 0xffff
+
+static bool tg_buffers_reads(const struct tg_buffers *b, u32 reading)
+{
+#ifdef __KERNEL__
+	return reading == TG_BUFFERS_SOUND;
+#else
+	return reading == b->variant;
+#endif
+}
 
 static void *tg_buffers_at(const struct tg_buffers *b, u32 n, u32 index)
 {
@@ -53,10 +61,11 @@ static void tg_buffers_store(const struct tg_buffers *b, u32 n, u32 index, u64 v
 {
 	void *at = tg_buffers_at(b, n, index);
 
-	/* What was read, or copied, before is read and copied before this is seen. */
 	if (b->width == 8)
+		/* What was read, or copied, before is so before this is seen. */
 		smp_store_release((u64 *)at, value);
 	else
+		/* As above. */
 		smp_store_release((u32 *)at, (u32)value);
 }
 

@@ -12,8 +12,12 @@
 typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
+#endif
 
-/* Readings of tg_buffers.variant: the one that is right, and the papers' words. */
+/*
+ * Readings for tg_buffers.variant: the one that is right, and the papers' words. The
+ * driver knows only the first.
+ */
 #define TG_BUFFERS_SOUND 0
 /*
  * E2, "copy the full buffer": the copy is full, the element at tail included. The
@@ -24,7 +28,6 @@ typedef __u64 u64;
 #define TG_BUFFERS_LITERAL_COPY 1
 /* E3, "link the new one": at the end, as the oldest. Its elements pass older ones. */
 #define TG_BUFFERS_APPEND_AT_END 2
-#endif
 
 /**
  * struct tg_buffers - the buffers of a queue

@@ -1,0 +1,1108 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Notification queues of this node (SPEC items 4 to 12, E9 to E13).
+ *
+ * The board appends to a queue's first buffer. When that is full it stops, and an
+ * event says so; here the buffer is copied, the copy linked behind it
+ * (queue_buffers.c), and the board told to go on. Processes dequeue in their own
+ * memory, without the kernel.
+ *
+ * Both must not meet. The word that keeps them apart is in the control page: who
+ * dequeues is BUSY, and enters only while nobody else is and FULL is not set. Here
+ * FULL is set first, and the buffers are touched only if nobody was BUSY. Otherwise
+ * that process finds FULL when it leaves, and calls. Processes may write anything
+ * into the word. So the stage of a queue is kept here, and the word is only ever
+ * asked who is BUSY:
+ *
+ *  - who says so without end is waited for until queue_hold_ms are over; then all
+ *    mappings of the queue are taken away, and nobody can be inside (E13);
+ *
+ *  - who dies, or unmaps the queue, while BUSY, is found by its owner number, which
+ *    is one process's: of a memory map, as long as that has the queue mapped;
+ *
+ *  - who leaves and does not call, because it died in between or never would, is
+ *    made up for by the same two.
+ *
+ * A process that lies about it spoils this queue, which is its own.
+ *
+ * Whoever acts on a queue holds its lock: a worker, after an event, a lost process
+ * or too long a wait, or a process in TG_IOCTL_QUEUE_SERVICE or _POP. The kernel's
+ * own dequeue is BUSY like any other, under an owner number that no process has.
+ */
+#include <linux/delay.h>
+#include <linux/log2.h>
+#include <linux/moduleparam.h>
+#include <linux/pagemap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "driver.h"
+
+#define TG_QUEUE_HOLD_MIN 1
+#define TG_QUEUE_HOLD_MAX 60000
+
+static int tg_set_queue_hold(const char *value, const struct kernel_param *kp)
+{
+	int err = param_set_uint_minmax(value, kp, TG_QUEUE_HOLD_MIN, TG_QUEUE_HOLD_MAX);
+
+	if (err)
+		pr_err(TG_NAME ": queue_hold_ms is %.*s: expected milliseconds from %u to %u\n",
+		       (int)strcspn(value, "\n"), value, TG_QUEUE_HOLD_MIN, TG_QUEUE_HOLD_MAX);
+	return err;
+}
+
+static const struct kernel_param_ops tg_queue_hold_ops = {
+	.set = tg_set_queue_hold,
+	.get = param_get_uint,
+};
+
+static unsigned int queue_hold_ms = 5000;
+module_param_cb(queue_hold_ms, &tg_queue_hold_ops, &queue_hold_ms, 0644);
+MODULE_PARM_DESC(queue_hold_ms, "How long a process may keep a full queue stopped by dequeueing, before the queue's mappings are taken away, in milliseconds: 1 to 60000 (default 5000)");
+
+/* The owner number under which the kernel dequeues. */
+#define TG_OWNER_KERNEL U32_MAX
+
+/* How often a word is tried to be changed that somebody else changes all the time. */
+#define TG_STATE_ATTEMPTS 1024
+
+/* TG_IOCTL_QUEUE_POP, while a process dequeues: sleeps in between, in microseconds. */
+#define TG_POP_SLEEP_MIN 20
+#define TG_POP_SLEEP_MAX 1000
+
+/* How often a page is brought in that is taken away again. */
+#define TG_POP_FAULTS 256
+
+/**
+ * enum tg_holder_state - what became of a holder
+ * @TG_HOLDER_PRESENT: Nothing.
+ * @TG_HOLDER_EVICTED: Its mappings have been taken away, and are still there to
+ *	fault.
+ * @TG_HOLDER_GONE: Its last mapping has gone; it may have left the queue BUSY.
+ */
+enum tg_holder_state {
+	TG_HOLDER_PRESENT,
+	TG_HOLDER_EVICTED,
+	TG_HOLDER_GONE,
+};
+
+/**
+ * struct tg_holder - a process that may dequeue
+ * @node: In tg_nqueue.holders.
+ * @queue: The queue, as long as there are mappings.
+ * @mm: Whose. Its number of users is asked, nothing else.
+ * @owner: Its number in the queue's state.
+ * @mappings: Number of its mappings. Under the queue's guard.
+ * @state: What became of it. Under the queue's guard; TG_HOLDER_EVICTED is set under
+ *	map_lock, too.
+ *
+ * After an eviction a process has another one, with the same number.
+ */
+struct tg_holder {
+	struct list_head node;
+	struct tg_nqueue *queue;
+	struct mm_struct *mm;
+	u32 owner;
+	u32 mappings;
+	enum tg_holder_state state;
+};
+
+static atomic64_t *tg_queue_word(struct tg_nqueue *queue)
+{
+	static_assert(sizeof(queue->control->state) == sizeof(atomic64_t));
+	return (atomic64_t *)&queue->control->state;
+}
+
+/* Has a worker look at the queue. */
+static void tg_queue_poke(struct tg_nqueue *queue)
+{
+	spin_lock(&queue->guard);
+	if (!queue->ended)
+		queue_work(tg_workers, &queue->work);
+	spin_unlock(&queue->guard);
+}
+
+static void tg_queue_set_timer(struct tg_nqueue *queue)
+{
+	unsigned long now = jiffies;
+
+	spin_lock(&queue->guard);
+	if (!queue->ended)
+		mod_delayed_work(tg_workers, &queue->hold,
+				 time_before(now, queue->deadline) ? queue->deadline - now : 0);
+	spin_unlock(&queue->guard);
+}
+
+/* FULL stays set, for who is BUSY to find; not for ever, though. */
+static void tg_queue_leave_full(struct tg_nqueue *queue)
+{
+	lockdep_assert_held(&queue->lock);
+	if (queue->waits)
+		return;
+	queue->deadline = jiffies + msecs_to_jiffies(READ_ONCE(queue_hold_ms));
+	WRITE_ONCE(queue->waits, true);
+	tg_queue_set_timer(queue);
+}
+
+/* FULL is clear, or nobody needs to wait for that any more. */
+static void tg_queue_settle(struct tg_nqueue *queue)
+{
+	lockdep_assert_held(&queue->lock);
+	if (!queue->waits)
+		return;
+	WRITE_ONCE(queue->waits, false);
+	cancel_delayed_work(&queue->hold);
+	wake_up_all(&queue->wait);
+}
+
+/* The end of a queue, which its processes are told of. */
+static void tg_queue_die(struct tg_nqueue *queue, u32 status, bool revoke)
+{
+	struct tg_object *obj = &queue->seg.obj;
+
+	lockdep_assert_held(&queue->lock);
+	if (queue->status)
+		return;
+	dev_notice_ratelimited(&obj->tg->dev, "queue \"%.63s\" of context %u is broken: status %u\n",
+			       queue->seg.name, obj->file->context, status);
+	queue->status = status;
+	queue->revoke = revoke;
+	atomic64_fetch_or(TG_QUEUE_DEAD, tg_queue_word(queue));
+	tg_queue_settle(queue);
+	tg_context_event(obj->tg, obj->file->context);
+}
+
+/* Takes note of what the board has said. */
+static void tg_queue_hear(struct tg_nqueue *queue)
+{
+	u32 news, broken;
+
+	lockdep_assert_held(&queue->lock);
+	spin_lock(&queue->guard);
+	news = queue->news;
+	broken = queue->broken;
+	queue->news = 0;
+	spin_unlock(&queue->guard);
+	if (news & TG_QUEUE_EVENT_OVERFLOW && queue->stage == TG_STAGE_RUNNING)
+		queue->stage = TG_STAGE_STOPPED;
+	/* The board refuses what its senders still send: its grant can stay. */
+	if (news & TG_QUEUE_EVENT_BROKEN)
+		tg_queue_die(queue, broken ? broken : TG_ERR_QUEUE_HEADER, false);
+}
+
+/* A queue that is dead for the driver is so for the board and for its senders. */
+static int tg_queue_bury(struct tg_nqueue *queue)
+{
+	int err;
+
+	lockdep_assert_held(&queue->lock);
+	if (queue->revoke) {
+		err = tg_segment_revoke(&queue->seg);
+		queue->revoke = err == -EINTR;
+		if (queue->revoke)
+			tg_queue_poke(queue);
+	}
+	return -EIO;
+}
+
+/* Nobody is inside, and FULL is set: makes room. 0, 1 if there is none, -EIO. */
+static int tg_queue_copy(struct tg_nqueue *queue)
+{
+	int err = tg_buffers_overflow(&queue->buffers);
+
+	if (!err) {
+		queue->stage = TG_STAGE_COPIED;
+		return 0;
+	}
+	if (err != -ENOSPC) {
+		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
+		return tg_queue_bury(queue);
+	}
+	queue->stage = TG_STAGE_HELD;
+	/* In this order: there is no moment in which neither is set. */
+	atomic64_fetch_or(TG_QUEUE_HELD, tg_queue_word(queue));
+	atomic64_fetch_andnot(TG_QUEUE_FULL, tg_queue_word(queue));
+	tg_queue_settle(queue);
+	return 1;
+}
+
+/* The first buffer has been copied: the board goes on. */
+static int tg_queue_resume(struct tg_nqueue *queue)
+{
+	struct tg_admin_command command = {
+		.opcode = TG_ADMIN_QUEUE_RESUME,
+		.index = queue->seg.first,
+	};
+	struct tg_object *obj = &queue->seg.obj;
+	struct tg_admin_completion result;
+	int err;
+
+	lockdep_assert_held(&queue->lock);
+	err = tg_admin(obj->tg, TG_ADMIN_QUICK, &command, &result);
+	if (err == -EINTR)
+		/* The caller is being killed; the queue's senders wait. */
+		tg_queue_poke(queue);
+	if (err)
+		return err;
+	if (result.status != TG_OK) {
+		tg_queue_die(queue, result.status, true);
+		return tg_queue_bury(queue);
+	}
+	/* It may have stopped again: then there are news. */
+	queue->stage = TG_STAGE_RUNNING;
+	WRITE_ONCE(queue->control->overflows, ++queue->overflows);
+	if (queue->buffers.linked == queue->about.limit) {
+		WRITE_ONCE(queue->control->limits, ++queue->limits);
+		tg_context_event(obj->tg, obj->file->context);
+	}
+	/* The pending element is in, before others come in. */
+	atomic64_fetch_andnot(TG_QUEUE_FULL | TG_QUEUE_HELD, tg_queue_word(queue));
+	tg_queue_settle(queue);
+	return 0;
+}
+
+/*
+ * Does what is to be done for a queue. 0 if FULL is clear now; -EBUSY if that is
+ * left to somebody who is BUSY; -EIO if the queue is dead; -EINTR if the caller
+ * was killed; -ENODEV if the board is gone.
+ */
+static int tg_queue_handle(struct tg_nqueue *queue)
+{
+	atomic64_t *word = tg_queue_word(queue);
+	int err;
+
+	lockdep_assert_held(&queue->lock);
+	lockdep_assert_held(&queue->seg.obj.tg->op_lock);
+	tg_queue_hear(queue);
+	if (queue->status)
+		return tg_queue_bury(queue);
+	switch (queue->stage) {
+	case TG_STAGE_RUNNING:
+		/* Only the driver has reason to set them. */
+		if (atomic64_read(word) & (TG_QUEUE_FULL | TG_QUEUE_HELD))
+			atomic64_fetch_andnot(TG_QUEUE_FULL | TG_QUEUE_HELD, word);
+		return 0;
+	case TG_STAGE_STOPPED:
+	case TG_STAGE_HELD:
+		if (atomic64_fetch_or(TG_QUEUE_FULL, word) & TG_QUEUE_BUSY) {
+			tg_queue_leave_full(queue);
+			return -EBUSY;
+		}
+		err = tg_queue_copy(queue);
+		if (err)
+			return err < 0 ? err : 0;
+		break;
+	case TG_STAGE_COPIED:
+		break;
+	}
+	return tg_queue_resume(queue);
+}
+
+static void tg_holder_free(struct tg_holder *holder)
+{
+	mmdrop(holder->mm);
+	kfree(holder);
+}
+
+static void tg_holders_free(struct list_head *list)
+{
+	struct tg_holder *holder, *next;
+
+	list_for_each_entry_safe(holder, next, list, node)
+		tg_holder_free(holder);
+}
+
+/* Clears a BUSY that an owner has left. */
+static void tg_queue_clear_busy(struct tg_nqueue *queue, u32 owner)
+{
+	atomic64_t *word = tg_queue_word(queue);
+	s64 state = atomic64_read(word);
+	int i;
+
+	for (i = 0; i < TG_STATE_ATTEMPTS; i++) {
+		if (!(state & TG_QUEUE_BUSY) || (u64)state >> TG_QUEUE_OWNER_SHIFT != owner)
+			return;
+		if (atomic64_try_cmpxchg(word, &state, lower_32_bits(state) & ~TG_QUEUE_BUSY))
+			return;
+	}
+}
+
+/* Does what processes can do no more that have gone. */
+static void tg_queue_forget(struct tg_nqueue *queue)
+{
+	struct tg_holder *holder, *next;
+	LIST_HEAD(gone);
+
+	lockdep_assert_held(&queue->lock);
+	spin_lock(&queue->guard);
+	list_for_each_entry_safe(holder, next, &queue->holders, node)
+		if (holder->state == TG_HOLDER_GONE)
+			list_move(&holder->node, &gone);
+	spin_unlock(&queue->guard);
+	list_for_each_entry(holder, &gone, node)
+		tg_queue_clear_busy(queue, holder->owner);
+	tg_holders_free(&gone);
+}
+
+static void tg_queue_work(struct work_struct *work)
+{
+	struct tg_nqueue *queue = container_of(work, struct tg_nqueue, work);
+	struct tg_device *tg = queue->seg.obj.tg;
+
+	down_read(&tg->op_lock);
+	mutex_lock(&queue->lock);
+	if (!tg_gone(tg)) {
+		tg_queue_forget(queue);
+		tg_queue_handle(queue);
+	}
+	mutex_unlock(&queue->lock);
+	up_read(&tg->op_lock);
+}
+
+/* Somebody is BUSY for too long: whoever that is, it has the queue mapped no more. */
+static void tg_queue_evict(struct tg_nqueue *queue)
+{
+	struct tg_object *obj = &queue->seg.obj;
+	struct tg_device *tg = obj->tg;
+	atomic64_t *word = tg_queue_word(queue);
+	struct tg_holder *holder;
+
+	lockdep_assert_held(&queue->lock);
+	dev_notice_ratelimited(&tg->dev, "queue \"%.63s\" of context %u: owner %u dequeues for longer than %u ms: its mappings are taken away\n",
+			       queue->seg.name, obj->file->context,
+			       upper_32_bits(atomic64_read(word)), READ_ONCE(queue_hold_ms));
+	down_write(&tg->map_lock);
+	spin_lock(&queue->guard);
+	list_for_each_entry(holder, &queue->holders, node)
+		if (holder->mappings)
+			WRITE_ONCE(holder->state, TG_HOLDER_EVICTED);
+	spin_unlock(&queue->guard);
+	tg_zap(obj);
+	up_write(&tg->map_lock);
+	queue->evictions++;
+	atomic64_fetch_and((u32)~TG_QUEUE_BUSY, word);
+}
+
+static void tg_queue_hold_work(struct work_struct *work)
+{
+	struct tg_nqueue *queue = container_of(to_delayed_work(work), struct tg_nqueue, hold);
+	struct tg_device *tg = queue->seg.obj.tg;
+
+	down_read(&tg->op_lock);
+	mutex_lock(&queue->lock);
+	if (tg_gone(tg) || !queue->waits)
+		goto out;
+	if (time_before(jiffies, queue->deadline)) {
+		/* That was another wait. */
+		tg_queue_set_timer(queue);
+		goto out;
+	}
+	/* If not, it has left without calling. */
+	if (atomic64_read(tg_queue_word(queue)) & TG_QUEUE_BUSY)
+		tg_queue_evict(queue);
+	/* Whoever is BUSY from now on has its own time. */
+	WRITE_ONCE(queue->waits, false);
+	tg_queue_handle(queue);
+	wake_up_all(&queue->wait);
+out:
+	mutex_unlock(&queue->lock);
+	up_read(&tg->op_lock);
+}
+
+/**
+ * tg_queue_event() - the board reports the state of a queue
+ * @tg: Board.
+ * @value: Export page in bits 63:32, status in 31:16, TG_QUEUE_EVENT_* bits.
+ */
+void tg_queue_event(struct tg_device *tg, u64 value)
+{
+	u32 page = upper_32_bits(value);
+	struct tg_nqueue *queue;
+	struct tg_object *obj;
+	unsigned long handle;
+
+	down_read(&tg->map_lock);
+	xa_for_each(&tg->queues, handle, obj) {
+		queue = tg_queue_of(obj);
+		if (!queue->seg.count || queue->seg.first != page)
+			continue;
+		spin_lock(&queue->guard);
+		queue->news |= value & (TG_QUEUE_EVENT_OVERFLOW | TG_QUEUE_EVENT_BROKEN);
+		if (value & TG_QUEUE_EVENT_BROKEN)
+			queue->broken = value >> 16 & 0xffff;
+		if (!queue->ended)
+			queue_work(tg_workers, &queue->work);
+		spin_unlock(&queue->guard);
+		break;
+	}
+	up_read(&tg->map_lock);
+}
+
+/* Takes the locks to act on a queue, which is alive then: 0 or a negative errno. */
+static int tg_queue_begin(struct tg_nqueue *queue)
+{
+	struct tg_device *tg = queue->seg.obj.tg;
+	int err;
+
+	down_read(&tg->op_lock);
+	err = -ENODEV;
+	if (tg_gone(tg))
+		goto err_op;
+	err = -EINTR;
+	if (mutex_lock_killable(&queue->lock))
+		goto err_op;
+	err = -EBADF;
+	if (READ_ONCE(queue->ended))
+		goto err_lock;
+	return 0;
+
+err_lock:
+	mutex_unlock(&queue->lock);
+err_op:
+	up_read(&tg->op_lock);
+	return err;
+}
+
+static void tg_queue_done(struct tg_nqueue *queue)
+{
+	mutex_unlock(&queue->lock);
+	up_read(&queue->seg.obj.tg->op_lock);
+}
+
+static bool tg_queue_may_go_on(struct tg_nqueue *queue)
+{
+	return !READ_ONCE(queue->waits) || tg_gone(queue->seg.obj.tg) ||
+	       READ_ONCE(queue->seg.obj.dead);
+}
+
+/**
+ * tg_queue_service() - TG_IOCTL_QUEUE_SERVICE: handles an overflow if there is one
+ * @file: File.
+ * @handle: The queue's handle.
+ *
+ * Waits, killably, for whoever is dequeueing, at most for about queue_hold_ms.
+ * TG_QUEUE_FULL is clear on return; TG_QUEUE_HELD may be set.
+ *
+ * Return: 0; -EBADF for a queue this file has not, or that goes; -EIO if it is dead;
+ * -EINTR if killed; -ENODEV if the board is gone.
+ */
+int tg_queue_service(struct tg_file *file, u32 handle)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_QUEUE, handle);
+	struct tg_nqueue *queue;
+	int err;
+
+	if (!obj)
+		return -EBADF;
+	queue = tg_queue_of(obj);
+	for (;;) {
+		err = tg_queue_begin(queue);
+		if (err)
+			break;
+		err = tg_queue_handle(queue);
+		tg_queue_done(queue);
+		if (err != -EBUSY)
+			break;
+		err = wait_event_killable(queue->wait, tg_queue_may_go_on(queue));
+		if (err) {
+			err = -EINTR;
+			break;
+		}
+		if (READ_ONCE(obj->dead)) {
+			err = tg_gone(file->tg) ? -ENODEV : -EBADF;
+			break;
+		}
+	}
+	tg_object_put(obj);
+	return err;
+}
+
+/* Becomes BUSY: 0, or -EBUSY if that is not possible now. */
+static int tg_queue_enter(struct tg_nqueue *queue)
+{
+	const s64 busy = (s64)((u64)TG_OWNER_KERNEL << TG_QUEUE_OWNER_SHIFT) | TG_QUEUE_BUSY;
+	atomic64_t *word = tg_queue_word(queue);
+	s64 state = atomic64_read(word);
+	int i;
+
+	lockdep_assert_held(&queue->lock);
+	for (i = 0; i < TG_STATE_ATTEMPTS; i++) {
+		if (state & (TG_QUEUE_BUSY | TG_QUEUE_FULL))
+			return -EBUSY;
+		if (atomic64_try_cmpxchg(word, &state, lower_32_bits(state) | busy))
+			return 0;
+	}
+	return -EBUSY;
+}
+
+/* Hands the oldest element over: 0, -EAGAIN, -EFAULT if the page is not there, -EIO. */
+static int tg_queue_hand_over(struct tg_nqueue *queue, u64 __user *user)
+{
+	u64 value;
+	int err;
+
+	switch (tg_buffers_peek(&queue->buffers, &value)) {
+	case 0:
+		return -EAGAIN;
+	case 1:
+		break;
+	default:
+		return -EIO;
+	}
+	/* Somebody else may decide how long a fault takes: not in here. */
+	pagefault_disable();
+	err = __put_user(value, user);
+	pagefault_enable();
+	if (err)
+		return -EFAULT;
+	return tg_buffers_take(&queue->buffers) ? -EIO : 0;
+}
+
+static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
+{
+	int err;
+
+	tg_queue_hear(queue);
+	/* While senders are held back, room comes of dequeueing alone. */
+	if (queue->status || queue->waits || queue->stage != TG_STAGE_HELD) {
+		err = tg_queue_handle(queue);
+		if (err)
+			return err;
+	}
+	err = tg_queue_enter(queue);
+	if (err)
+		return err;
+	err = tg_queue_hand_over(queue, user);
+	atomic64_fetch_and((u32)~TG_QUEUE_BUSY, tg_queue_word(queue));
+	if (err == -EIO)
+		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
+	/* What it cannot do now a worker does, and the element has been taken. */
+	if (queue->status || queue->stage != TG_STAGE_RUNNING)
+		tg_queue_handle(queue);
+	return err;
+}
+
+/**
+ * tg_queue_pop() - TG_IOCTL_QUEUE_POP: dequeues, by the driver's list of buffers
+ * @file: File.
+ * @arg: The queue's handle.
+ * @user: Where the element goes.
+ *
+ * Waits, killably, for whoever is dequeueing, at most for about twice
+ * queue_hold_ms. An element that cannot be handed over stays.
+ *
+ * Return: 0; -EAGAIN if the queue is empty; -EBUSY if others dequeued all the time;
+ * -EINVAL for a reserved field; -EBADF for a queue this file has not, or that goes;
+ * -EFAULT; -EIO if the queue is dead; -EINTR if killed; -ENODEV if the board is gone.
+ */
+int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
+		 struct tg_queue_pop __user *user)
+{
+	unsigned long end = jiffies + 2 * msecs_to_jiffies(READ_ONCE(queue_hold_ms));
+	unsigned long pause = TG_POP_SLEEP_MIN;
+	struct tg_nqueue *queue;
+	struct tg_object *obj;
+	u32 faults = 0;
+	int err;
+
+	if (arg->reserved)
+		return -EINVAL;
+	if (!access_ok(&user->value, sizeof(user->value)))
+		return -EFAULT;
+	obj = tg_object_find(file, TG_MMAP_QUEUE, arg->handle);
+	if (!obj)
+		return -EBADF;
+	queue = tg_queue_of(obj);
+	for (;;) {
+		err = tg_queue_begin(queue);
+		if (err)
+			break;
+		err = tg_queue_pop_once(queue, &user->value);
+		tg_queue_done(queue);
+		if (err == -EBUSY) {
+			if (time_after(jiffies, end))
+				break;
+			usleep_range(pause, 2 * pause);
+			pause = min_t(unsigned long, 2 * pause, TG_POP_SLEEP_MAX);
+		} else if (err == -EFAULT) {
+			if (++faults > TG_POP_FAULTS ||
+			    fault_in_writeable((char __user *)&user->value, sizeof(user->value)))
+				break;
+		} else {
+			break;
+		}
+		if (fatal_signal_pending(current)) {
+			err = -EINTR;
+			break;
+		}
+	}
+	tg_object_put(obj);
+	return err;
+}
+
+/**
+ * tg_queue_state() - TG_IOCTL_QUEUE_STATE
+ * @file: File.
+ * @arg: The queue's handle in, its state out: what the driver knows, and from the
+ *	control page whether somebody is BUSY.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_QUEUE, arg->handle);
+	struct tg_nqueue *queue;
+	int err;
+
+	if (!obj)
+		return -EBADF;
+	queue = tg_queue_of(obj);
+	err = tg_queue_begin(queue);
+	if (err && err != -ENODEV)
+		goto out;
+	arg->state = 0;
+	arg->status = queue->status;
+	if (err) {
+		/* The board is lost, and with it the queue. */
+		if (!arg->status)
+			arg->status = TG_ERR_RESET;
+	} else {
+		arg->state = atomic64_read(tg_queue_word(queue)) & TG_QUEUE_BUSY;
+		if (queue->stage == TG_STAGE_HELD)
+			arg->state |= TG_QUEUE_HELD;
+		else if (queue->stage != TG_STAGE_RUNNING)
+			arg->state |= TG_QUEUE_FULL;
+	}
+	if (arg->status)
+		arg->state |= TG_QUEUE_DEAD;
+	arg->linked = queue->buffers.linked;
+	arg->overflows = queue->overflows;
+	arg->evictions = queue->evictions;
+	if (!err)
+		tg_queue_done(queue);
+	err = 0;
+out:
+	tg_object_put(obj);
+	return err;
+}
+
+static bool tg_owner_is_used(struct tg_nqueue *queue, u32 owner)
+{
+	struct tg_holder *holder;
+
+	lockdep_assert_held(&queue->guard);
+	if (!owner || owner == TG_OWNER_KERNEL)
+		return true;
+	list_for_each_entry(holder, &queue->holders, node)
+		if (holder->owner == owner)
+			return true;
+	return false;
+}
+
+/* The holder that a memory map has, or @fresh if that has none. */
+static struct tg_holder *tg_holder_of(struct tg_nqueue *queue, struct tg_holder *fresh)
+{
+	struct tg_holder *holder;
+
+	lockdep_assert_held(&queue->guard);
+	list_for_each_entry(holder, &queue->holders, node) {
+		if (holder->mm != fresh->mm)
+			continue;
+		if (holder->state == TG_HOLDER_PRESENT)
+			return holder;
+		/* It is the same process's: its number stays. */
+		if (holder->state == TG_HOLDER_EVICTED)
+			fresh->owner = holder->owner;
+	}
+	while (!fresh->owner) {
+		if (!tg_owner_is_used(queue, ++queue->last_owner))
+			fresh->owner = queue->last_owner;
+	}
+	list_add_tail(&fresh->node, &queue->holders);
+	return fresh;
+}
+
+/*
+ * Makes a process a holder, which it stays as long as it has mappings, or, without
+ * any, as it lives. With @mapping it has one more, and that holder is filled in.
+ * Returns its owner number, or a negative errno.
+ */
+static s64 tg_holder_join(struct tg_nqueue *queue, struct mm_struct *mm,
+			  struct tg_holder **mapping)
+{
+	struct tg_holder *fresh, *holder, *next;
+	LIST_HEAD(stale);
+	u32 owner;
+
+	fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	if (!fresh)
+		return -ENOMEM;
+	fresh->queue = queue;
+	fresh->mm = mm;
+	mmgrab(mm);
+
+	spin_lock(&queue->guard);
+	/* Those that ended without ever having mapped it. */
+	list_for_each_entry_safe(holder, next, &queue->holders, node)
+		if (!holder->mappings && holder->state == TG_HOLDER_PRESENT &&
+		    !atomic_read(&holder->mm->mm_users))
+			list_move(&holder->node, &stale);
+	holder = tg_holder_of(queue, fresh);
+	if (holder != fresh)
+		list_add(&fresh->node, &stale);
+	if (mapping) {
+		holder->mappings++;
+		*mapping = holder;
+	}
+	owner = holder->owner;
+	spin_unlock(&queue->guard);
+	tg_holders_free(&stale);
+	return owner;
+}
+
+static void tg_queue_vma_open(struct vm_area_struct *vma)
+{
+	struct tg_holder *holder = vma->vm_private_data;
+	struct tg_nqueue *queue = holder->queue;
+
+	kref_get(&queue->seg.obj.ref);
+	spin_lock(&queue->guard);
+	holder->mappings++;
+	spin_unlock(&queue->guard);
+}
+
+static void tg_queue_vma_close(struct vm_area_struct *vma)
+{
+	struct tg_holder *holder = vma->vm_private_data;
+	struct tg_nqueue *queue = holder->queue;
+	bool forget = false;
+
+	spin_lock(&queue->guard);
+	if (!--holder->mappings) {
+		/*
+		 * An evicted one left nothing that was not seen to then. A worker
+		 * sees to what another may have left; op_lock is not to be had here.
+		 */
+		forget = holder->state == TG_HOLDER_EVICTED || queue->ended;
+		if (forget) {
+			list_del(&holder->node);
+		} else {
+			holder->state = TG_HOLDER_GONE;
+			queue_work(tg_workers, &queue->work);
+		}
+	}
+	spin_unlock(&queue->guard);
+	if (forget)
+		tg_holder_free(holder);
+	tg_object_put(&queue->seg.obj);
+}
+
+static vm_fault_t tg_queue_fault(struct vm_fault *vmf)
+{
+	struct tg_holder *holder = vmf->vma->vm_private_data;
+	struct tg_nqueue *queue = holder->queue;
+	struct tg_object *obj = &queue->seg.obj;
+	unsigned long page = vmf->pgoff -
+			     (tg_mmap_offset(obj->kind, obj->handle) >> PAGE_SHIFT);
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+	unsigned long pfn;
+
+	down_read(&obj->tg->map_lock);
+	if (tg_gone(obj->tg) || obj->dead || READ_ONCE(holder->state) == TG_HOLDER_EVICTED ||
+	    page >= obj->size >> PAGE_SHIFT)
+		goto out;
+	pfn = page ? tg_memory_pfn(queue->seg.memory, page - 1) :
+		     tg_memory_pfn(queue->control_memory, 0);
+	ret = vmf_insert_pfn(vmf->vma, vmf->address, pfn);
+out:
+	up_read(&obj->tg->map_lock);
+	return ret;
+}
+
+static const struct vm_operations_struct tg_queue_vm_ops = {
+	.open = tg_queue_vma_open,
+	.close = tg_queue_vma_close,
+	.fault = tg_queue_fault,
+};
+
+/**
+ * tg_queue_mmap() - a process maps a queue
+ * @queue: Queue. The caller's reference is the mapping's afterwards.
+ * @vma: Mapping; its range and flags have been checked.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma)
+{
+	struct tg_holder *holder;
+	s64 owner;
+
+	owner = tg_holder_join(queue, vma->vm_mm, &holder);
+	if (owner < 0)
+		return owner;
+	vma->vm_private_data = holder;
+	vma->vm_ops = &tg_queue_vm_ops;
+	return 0;
+}
+
+/* What a queue may be: a shape of SPEC item 5 and E7, and a quota. */
+static bool tg_queue_is_valid(const struct tg_queue *arg)
+{
+	return (arg->width == 4 || arg->width == 8) &&
+	       arg->words >= TG_QUEUE_WORDS_MIN && is_power_of_2(arg->words) &&
+	       (u64)arg->words * arg->width <= TG_QUEUE_BYTES_MAX &&
+	       arg->quota && arg->quota <= TG_QUEUE_QUOTA_MAX && arg->limit <= arg->quota &&
+	       !((arg->rights_owner | arg->rights_others) & ~TG_RIGHT_ENQUEUE);
+}
+
+/* Bytes of a chunk of the arena: of a whole number of buffers, and of pages. */
+static size_t tg_queue_chunk(const struct tg_queue *about)
+{
+	return max_t(size_t, PAGE_SIZE, about->words * about->width);
+}
+
+static u32 tg_queue_chunks(const struct tg_queue *about)
+{
+	return DIV_ROUND_UP((u64)(1 + about->quota) * about->words * about->width,
+			    tg_queue_chunk(about));
+}
+
+/* Allocates the control page and the buffers, all empty. */
+static int tg_queue_allocate(struct tg_nqueue *queue)
+{
+	const struct tg_queue *about = &queue->about;
+	u32 bytes = about->words * about->width;
+	struct tg_buffers *buffers = &queue->buffers;
+	struct tg_device *tg = queue->seg.obj.tg;
+	struct tg_memory *memory;
+	u32 per_chunk, i;
+
+	static_assert(sizeof(*queue->control) <= PAGE_SIZE);
+	memory = tg_memory_new(tg, PAGE_SIZE, 1, true);
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
+	queue->control_memory = memory;
+	queue->control = page_address(memory->chunk[0].page);
+
+	memory = tg_memory_new(tg, tg_queue_chunk(about), tg_queue_chunks(about), true);
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
+	queue->seg.memory = memory;
+	if (memory->chunk[0].dma & (bytes - 1)) {
+		dev_err_ratelimited(&tg->dev, "a buffer of %u bytes has the DMA address %pad: expected one that is aligned to them\n",
+				    bytes, &memory->chunk[0].dma);
+		return -ENOMEM;
+	}
+
+	buffers->words = about->words;
+	buffers->width = about->width;
+	buffers->count = 1 + about->quota;
+	buffers->order = kvcalloc(about->quota, sizeof(*buffers->order), GFP_KERNEL_ACCOUNT);
+	buffers->base = kvcalloc(buffers->count, sizeof(*buffers->base), GFP_KERNEL_ACCOUNT);
+	if (!buffers->order || !buffers->base)
+		return -ENOMEM;
+	per_chunk = tg_queue_chunk(about) / bytes;
+	for (i = 0; i < buffers->count; i++)
+		buffers->base[i] = page_address(memory->chunk[i / per_chunk].page) +
+				   i % per_chunk * bytes;
+	tg_buffers_init(buffers);
+	return 0;
+}
+
+static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
+{
+	struct tg_object *obj = &queue->seg.obj;
+	union tg_request request = {
+		.queue = {
+			.opcode = TG_ADMIN_QUEUE_SET,
+			.page = queue->seg.first,
+			.words = queue->about.words,
+			.width = queue->about.width,
+			.context = obj->file->context,
+			.address = queue->seg.memory->chunk[0].dma,
+		},
+	};
+	struct tg_admin_completion result;
+	int err;
+
+	memcpy(request.queue.nodes, queue->about.nodes, sizeof(request.queue.nodes));
+	err = tg_admin_request(obj->tg, TG_ADMIN_QUICK, &request, &result);
+	if (err)
+		return err;
+	if (result.status == TG_OK) {
+		queue->seg.granted = 1;
+		*generation = result.generation;
+	}
+	return tg_status_to_errno(result.status);
+}
+
+/* Says what the queue is, and gives the caller an owner number. */
+static int tg_queue_describe(struct tg_nqueue *queue, struct tg_queue *arg)
+{
+	s64 owner = tg_holder_join(queue, current->mm, NULL);
+
+	if (owner < 0)
+		return owner;
+	*arg = queue->about;
+	arg->owner = owner;
+	return 0;
+}
+
+/**
+ * tg_queue_create() - TG_IOCTL_QUEUE_CREATE
+ * @file: Whose. The caller holds op_lock for reading, and the board is not gone.
+ * @arg: What, and for whom. Its name has been checked. What the caller is told is
+ *	filled here.
+ * @created: The queue, also if this fails midway; NULL if there is nothing to
+ *	discard.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
+		    struct tg_nqueue **created)
+{
+	struct tg_export offer = {
+		.rights_owner = arg->rights_owner,
+		.rights_others = arg->rights_others,
+	};
+	struct tg_nqueue *queue;
+	struct tg_queue *about;
+	u64 generation = 0;
+	int err;
+
+	*created = NULL;
+	if (!tg_queue_is_valid(arg))
+		return -EINVAL;
+	queue = kzalloc(sizeof(*queue), GFP_KERNEL_ACCOUNT);
+	if (!queue)
+		return -ENOMEM;
+	/* Before the object is in the table, where events find it. */
+	mutex_init(&queue->lock);
+	init_waitqueue_head(&queue->wait);
+	INIT_WORK(&queue->work, tg_queue_work);
+	INIT_DELAYED_WORK(&queue->hold, tg_queue_hold_work);
+	spin_lock_init(&queue->guard);
+	INIT_LIST_HEAD(&queue->holders);
+	about = &queue->about;
+	*about = *arg;
+	memset(about->secret, 0, sizeof(about->secret));
+	about->arena = PAGE_SIZE;
+	about->size = PAGE_SIZE + (u64)tg_queue_chunks(arg) * tg_queue_chunk(arg);
+	err = tg_segment_init(&queue->seg, file, TG_MMAP_QUEUE, arg->name, about->size);
+	if (err) {
+		kfree(queue);
+		return err;
+	}
+	*created = queue;
+	about->handle = queue->seg.obj.handle;
+	about->offset = tg_mmap_offset(TG_MMAP_QUEUE, about->handle);
+
+	err = tg_queue_allocate(queue);
+	if (!err)
+		err = tg_segment_take_pages(&queue->seg, 1);
+	if (!err)
+		err = tg_queue_grant(queue, &generation);
+	if (err)
+		return err;
+	about->page = queue->seg.first;
+	/* Its senders see one buffer. */
+	offer.size = arg->words * arg->width;
+	memcpy(offer.name, arg->name, sizeof(offer.name));
+	memcpy(offer.secret, arg->secret, sizeof(offer.secret));
+	err = tg_segment_announce(&queue->seg, &offer, generation);
+	if (err)
+		return err;
+	return tg_queue_describe(queue, arg);
+}
+
+/**
+ * tg_queue_attach() - TG_IOCTL_QUEUE_ATTACH
+ * @file: File.
+ * @arg: The queue's handle in; what it is, and the caller's owner number, out.
+ *
+ * Return: 0; -EBADF for a queue this file has not; -ENOMEM; -ENODEV if the board is
+ * gone.
+ */
+int tg_queue_attach(struct tg_file *file, struct tg_queue *arg)
+{
+	struct tg_object *obj;
+	int err;
+
+	if (tg_gone(file->tg))
+		return -ENODEV;
+	obj = tg_object_find(file, TG_MMAP_QUEUE, arg->handle);
+	if (!obj)
+		return -EBADF;
+	err = tg_queue_describe(tg_queue_of(obj), arg);
+	tg_object_put(obj);
+	return err;
+}
+
+/**
+ * tg_queue_quiet() - a queue is closed: nothing waits for it
+ * @queue: Queue. The caller holds map_lock for writing, and has said that it is
+ *	dead.
+ */
+void tg_queue_quiet(struct tg_nqueue *queue)
+{
+	wake_up_all(&queue->wait);
+}
+
+/**
+ * tg_queues_lost() - the board is gone: wakes everyone who waits for a queue
+ * @tg: Board. The caller holds map_lock for writing.
+ */
+void tg_queues_lost(struct tg_device *tg)
+{
+	struct tg_object *obj;
+	unsigned long handle;
+
+	xa_for_each(&tg->queues, handle, obj)
+		tg_queue_quiet(tg_queue_of(obj));
+}
+
+/**
+ * tg_queue_end() - ends all work on a queue
+ * @queue: Queue, closed. The caller does not hold op_lock, which workers need.
+ */
+void tg_queue_end(struct tg_nqueue *queue)
+{
+	spin_lock(&queue->guard);
+	WRITE_ONCE(queue->ended, true);
+	spin_unlock(&queue->guard);
+	cancel_delayed_work_sync(&queue->hold);
+	cancel_work_sync(&queue->work);
+	/* Whoever began before finishes; whoever comes now finds it ended. */
+	mutex_lock(&queue->lock);
+	mutex_unlock(&queue->lock);
+}
+
+/**
+ * tg_queue_leave() - takes a queue off the board
+ * @queue: Queue, finished or not, mapped nowhere, ended. The caller holds op_lock
+ *	for reading.
+ *
+ * Return: As tg_segment_leave().
+ */
+bool tg_queue_leave(struct tg_nqueue *queue)
+{
+	if (!tg_segment_leave(&queue->seg))
+		return false;
+	if (queue->control_memory)
+		tg_memory_free(queue->seg.obj.tg, queue->control_memory);
+	return true;
+}
+
+/**
+ * tg_queue_free() - the last of a queue
+ * @queue: Queue that nobody has a reference of.
+ */
+void tg_queue_free(struct tg_nqueue *queue)
+{
+	tg_holders_free(&queue->holders);
+	kvfree(queue->buffers.order);
+	kvfree(queue->buffers.base);
+	kfree(queue);
+}
