@@ -87,6 +87,8 @@ statuses! {
     NotQueue = 28, "TG_ERR_NOT_QUEUE",
     /// The node of the queue has no hold slots left for another import of a queue, or more elements came than were reserved.
     NoHold = 29, "TG_ERR_NO_HOLD",
+    /// The page is not replicated, or not in this mode, or its home is another node.
+    NotHome = 30, "TG_ERR_NOT_HOME",
 }
 
 impl Status {

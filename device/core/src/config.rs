@@ -38,6 +38,8 @@ pub struct HibConfig {
     pub hold: u32,
     /// Elements of others that this node can hold in all.
     pub holds: u32,
+    /// Pending-write counters: aligned 8-byte words of replicated pages with stores of this node that have not come back (SPEC item 26).
+    pub pending_writes: u16,
     /// How arguments are told apart.
     pub launching: Launching,
     /// A deliberate bug that a check must find.
@@ -94,6 +96,10 @@ pub enum Bug {
     ArmBlindly,
     /// Waiting: an arm compares the tail alone, which can come round to the same value.
     ArmByTail,
+    /// I3 to I5: a copy applies what comes back although it has pending writes.
+    IgnoreCounters,
+    /// I7, E19: the home acknowledges a store before all copies have it.
+    AcknowledgeEarly,
 }
 
 impl HibConfig {
@@ -116,6 +122,7 @@ impl HibConfig {
             counters: 1024,
             hold: 32,
             holds: 8192,
+            pending_writes: 32,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

@@ -9,7 +9,7 @@
 use crate::config::Bug;
 use crate::enqueue::Elements;
 use crate::events::Cause;
-use crate::hib::{Hib, Then};
+use crate::hib::Hib;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::admin::{Command, Completion};
@@ -43,6 +43,8 @@ pub(crate) struct Import {
     /// Stored since the socket was last dry.
     active: bool,
     pub(crate) cut: bool,
+    /// Of replicated pages here: the word of the status page that counts its stores taken, and that count.
+    taken: Option<(u32, u64)>,
     /// It is an import of a queue.
     pub(crate) queue: Option<Box<Elements>>,
     /// Arguments that came through it with a wrong key or for another's context.
@@ -85,6 +87,13 @@ pub(crate) enum Asked {
     Reserve {
         opens: Option<(u32, u16)>,
     },
+    /// To become, or to be no more, a copy: the export page here.
+    Join {
+        page: u32,
+    },
+    Leave {
+        page: u32,
+    },
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -108,6 +117,11 @@ pub(crate) enum Waiting {
         number: u64,
         body: Body,
     },
+    /// A request for the home of a replicated page, by its number.
+    Forward {
+        number: u64,
+        body: Body,
+    },
     /// A part of an operation: which bytes of it, and the request.
     Part {
         operation: u64,
@@ -123,6 +137,7 @@ pub(crate) enum Sent {
     Question { number: u64 },
     Part { operation: u64, offset: u64 },
     Element { import: u16 },
+    Forward { number: u64 },
 }
 
 /// What this node knows of another, and what it has for it.
@@ -137,6 +152,8 @@ pub(crate) struct Peer {
     outstanding: u32,
     /// Imports with elements that wait, in turns.
     pub(crate) enqueuers: VecDeque<u16>,
+    /// Multicasts for its copies, with their tags.
+    pub(crate) reflected: VecDeque<(u32, Body)>,
     /// Copies with blocks left to start, in turns; blocks under way.
     pub(crate) copies: VecDeque<u64>,
     pub(crate) blocks: u32,
@@ -460,6 +477,8 @@ impl Hib {
             }
             Asked::Lookup { slot } => self.complete_status(slot, status, out),
             Asked::Reserve { opens } => self.reserved(opens, Err(status), out),
+            Asked::Join { page } => self.joined(page, status, out),
+            Asked::Leave { page } => self.left(page, out),
         }
     }
 
@@ -485,6 +504,7 @@ impl Hib {
     pub(crate) fn pump(&mut self, node: NodeId, out: &mut Vec<Action>) {
         self.pump_requests(node, out);
         self.pump_elements(node, out);
+        self.pump_reflected(node, out);
     }
 
     fn pump_requests(&mut self, node: NodeId, out: &mut Vec<Action>) {
@@ -513,6 +533,7 @@ impl Hib {
                     (body, Sent::Question { number })
                 }
                 Waiting::Part { operation, offset, body } => (body, Sent::Part { operation, offset }),
+                Waiting::Forward { number, body } => (body, Sent::Forward { number }),
             };
             if let Some(link) = self.link.as_mut().filter(|_| !own) {
                 link.credits[Class::Request as usize] -= 1; // Checked above.
@@ -544,11 +565,26 @@ impl Hib {
         context
     }
 
+    /// The store with this tag is in this node's copy: context, word of its status page, and count.
+    pub(crate) fn count_taken(&mut self, tag: u32) -> Option<(u16, u32, u64)> {
+        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
+        let Some((_, _, Sent::Store { import })) = self.issuer.sent.get(index as usize).copied().flatten() else {
+            return None;
+        };
+        let import = self.issuer.import(import)?;
+        let (word, count) = import.taken.as_mut()?;
+        *count += 1;
+        Some((import.context, *word, *count))
+    }
+
     // ---- replies ----
 
     pub(crate) fn reply(&mut self, packet: Packet, out: &mut Vec<Action>) {
         if packet.incarnation != self.incarnation && packet.src != self.config.node {
             return; // An answer to an earlier life.
+        }
+        if let Body::CopyAck { status } = packet.body {
+            return self.copy_acknowledged(packet.src, packet.tag, status, out);
         }
         let Some(sent) = self.issuer.release_tag(packet.tag, packet.src) else { return };
         if !matches!(sent, Sent::Element { .. }) {
@@ -563,6 +599,7 @@ impl Hib {
             }
             (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
             (Sent::Question { number }, body) => self.answered(number, &body, out),
+            (Sent::Forward { number }, body) => self.forward_answered(number, body, out),
             (Sent::Part { operation, offset }, body) => self.part_answered(operation, offset, body, out),
             // A peer that answers a store with something else has lost its mind: count the store as lost.
             (Sent::Store { import }, _) => self.store_finished(import, Status::Invalid, out),
@@ -580,13 +617,23 @@ impl Hib {
                     }
                     Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
                     Asked::Reserve { opens } => self.reserved(opens, Err(Status::Invalid), out),
+                    Asked::Join { page } => self.joined(page, Status::Invalid, out),
+                    Asked::Leave { page } => self.left(page, out),
                 }
+            }
+            Body::WriteAck { status: Status::Ok }
+                if self.issuer.questions.get(&number).is_some_and(|q| matches!(q.asked, Asked::Join { .. })) =>
+            {
+                // What follows fills the copy.
+                self.take_question(number);
             }
             Body::ReserveReply { status: Status::Ok, holds } => {
                 let Some(question) = self.take_question(number) else { return };
                 match question.asked {
                     Asked::Reserve { opens } => self.reserved(opens, Ok(holds), out),
                     Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
+                    Asked::Join { page } => self.joined(page, Status::Invalid, out),
+                    Asked::Leave { page } => self.left(page, out),
                     Asked::Load { token, import, size } => {
                         self.fail_load(question.node, import, Status::Invalid, out);
                         out.push(Action::ReadDone { token, data: ones(size) });
@@ -664,8 +711,8 @@ impl Hib {
         let number_of_context = import.context;
         if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
             context.errors += 1;
-            let store = (context.status_page + context::ERRORS_OFFSET, context.errors);
-            self.status_job(number_of_context, [store], Then::Nothing, out);
+            let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
+            self.count_in_status(number_of_context, address, errors, out);
         }
         self.cause(Cause::ImportState(number), out);
     }
@@ -702,7 +749,7 @@ impl Hib {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
         peer.requests = 0;
-        let (mut questions, mut parts) = (Vec::new(), Vec::new());
+        let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
         peer.waiting.retain(|(_, w)| match w {
             Waiting::Question { number, .. } => {
                 questions.push(*number);
@@ -710,6 +757,10 @@ impl Hib {
             }
             Waiting::Part { operation, .. } => {
                 parts.push(*operation);
+                false
+            }
+            Waiting::Forward { number, .. } => {
+                forwards.push(*number);
                 false
             }
             Waiting::Store { .. } => true,
@@ -741,11 +792,15 @@ impl Hib {
                 }
                 Some(Sent::Question { number }) => self.fail_question(number, status, out),
                 Some(Sent::Part { operation, .. }) => self.part_lost(operation, status, out),
+                Some(Sent::Forward { number }) => self.forward_lost(number, status, out),
                 None => {}
             }
         }
         for operation in parts {
             self.part_lost(operation, status, out);
+        }
+        for number in forwards {
+            self.forward_lost(number, status, out);
         }
         for number in questions {
             self.fail_question(number, status, out);
@@ -947,6 +1002,7 @@ impl Hib {
             && length > 0
             && length <= u64::from(count) * UNIT
             && Rights::ALL.contains(Rights(rights))
+            && command.taken <= context::TAKEN_WORDS
             && (!Rights(rights).contains(Rights::ENQUEUE) || (rights == Rights::ENQUEUE.0 && count == 1))
             && self.issuer.contexts.contains_key(&context);
         if !sane {
@@ -975,6 +1031,7 @@ impl Hib {
             issued: 0,
             finished: 0,
             operations: 0,
+            taken: command.taken.checked_sub(1).map(|word| (word, 0)),
             queue: (rights == Rights::ENQUEUE.0).then(Box::default),
             bad_keys: 0,
             waiting: 0,

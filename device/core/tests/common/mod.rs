@@ -549,6 +549,11 @@ impl Cluster {
         true
     }
 
+    /// What is on the ideal network from or to a node is lost.
+    pub(crate) fn lose_packets_of(&mut self, id: u16) {
+        self.wires.retain(|(src, dst, _), _| *src != id && *dst != id);
+    }
+
     /// What is on the ideal network is lost.
     pub(crate) fn lose_packets(&mut self) {
         self.wires.clear();

@@ -1,0 +1,863 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Replicated pages: stores go to the home, which multicasts them in its order to all copies (SPEC items 23 to 27, E15 to E20;
+//! `docs/replication.md`).
+//!
+//! ```text
+//!  copy:  processor's store -> counter++, RAM -> Update to the home ------+        (the store is acknowledged when all copies have it: E19)
+//!  home:  processor's store or Update -> RAM -> Reflected{writer} to every copy -> all CopyAcks -> acknowledged
+//!  copy:  Reflected: own -> counter--, ignored;  others -> the bytes whose counter is 0 -> RAM;  CopyAck
+//! ```
+//!
+//! Everything that touches a replicated page is *work*: done one after the other in the order of its arrival, each piece in one or more
+//! guest-memory steps. So the order of the home's memory is the order in which it multicasts, and a copy's counters and memory agree.
+
+use crate::config::Bug;
+use crate::events::Cause;
+use crate::hib::{Hib, Purpose};
+use crate::imports::{Asked, Waiting};
+use crate::{Action, Notice, Step, StepResult};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::packet::NO_NODE;
+use telegraphos_wire::{Body, Class, MAX_BLOCK, NodeId, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
+
+/// How stores reach the copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Mode {
+    Naive,
+    Owner,
+    Counters,
+}
+
+/// Where the pages of others lie that this page copies.
+type Source = (NodeId, u32, u64);
+
+/// Something that touches a page.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Work {
+    /// The request in service of this source: a store, update or atomic.
+    Request(NodeId, Packet),
+    /// A store of the home's order, and what is left to do of it: offset, bytes, value.
+    Apply(Packet, Vec<(u32, u8, u64)>),
+    /// A part of a new copy.
+    Fill(Packet),
+    /// A part of this page for a new copy at this node, from this offset.
+    Read(NodeId, u32),
+}
+
+/// One replicated page.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Replica {
+    mode: Mode,
+    /// Of its grant here.
+    generation: u64,
+    /// The home's page; of a naive one those of all others; none if this is the home.
+    sources: BTreeSet<Source>,
+    home: bool,
+    /// All of it has been filled.
+    filled: bool,
+    /// Its home serves it no more.
+    orphaned: Option<Status>,
+    /// Admin slots of the commands that set and clear it.
+    setting: Option<u32>,
+    clearing: Option<u32>,
+    /// Nodes with copies of this page, and their incarnations.
+    copies: BTreeMap<NodeId, u32>,
+    /// What is to be done; a step for the first is in flight if `busy`.
+    work: VecDeque<Work>,
+    busy: bool,
+    /// Revoked; goes when its step in flight is done.
+    gone: bool,
+}
+
+impl Replica {
+    /// Whether the stores of this node's processors are multicast from here.
+    fn orders(&self) -> bool {
+        self.home || self.mode == Mode::Naive
+    }
+
+    pub(crate) fn steps(&self) -> bool {
+        self.busy
+    }
+}
+
+/// A multicast that waits for its copies.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Multicast {
+    /// Of this page.
+    page: u32,
+    waits: BTreeSet<NodeId>,
+    /// Whom to answer then, and what.
+    answer: Option<(Packet, Body)>,
+}
+
+/// A request of this node's processors that the home answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Forward {
+    packet: Packet,
+    page: u32,
+}
+
+/// All state of replicated pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Replicas {
+    pages: BTreeMap<u32, Replica>,
+    sources: BTreeMap<Source, u32>,
+    /// The counter cache: for (page, offset of an aligned 8-byte word) the pending writes of each byte (E18).
+    pending: BTreeMap<(u32, u32), [u16; 8]>,
+    multicasts: BTreeMap<u32, Multicast>,
+    forwards: BTreeMap<u64, Forward>,
+    /// This node's processor waits for a free counter.
+    stalled: bool,
+}
+
+/// What becomes of a request for a replicated page.
+pub(crate) enum Served {
+    /// It is for an ordinary page, or an ordinary access.
+    Ordinary,
+    /// It is work now.
+    Working,
+    /// It has left the queue of its source.
+    Left,
+    /// It must wait for a free counter.
+    Stalled,
+    /// It is answered with this.
+    Answer(Body),
+    /// It is refused.
+    Refused(Status),
+}
+
+fn lanes(offset: u32, size: u8) -> std::ops::Range<usize> {
+    let first = (offset & 7) as usize;
+    first..(first + usize::from(size)).min(8)
+}
+
+impl Hib {
+    // ---- admin ----
+
+    /// `Ok(false)` if it completes later: when a copy is filled.
+    pub(crate) fn replica_set(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
+        let command = command.replica();
+        let page = command.page;
+        let mode = match command.mode {
+            admin::NAIVE => Mode::Naive,
+            admin::OWNER => Mode::Owner,
+            admin::COUNTERS => Mode::Counters,
+            _ => return Err(Status::Invalid),
+        };
+        let grant = self.server.grants.get(&page).filter(|grant| grant.valid == UNIT);
+        let generation = grant.ok_or(Status::NotGranted)?.generation;
+        if self.server.queues.contains_key(&page) {
+            return Err(Status::NotGranted);
+        }
+        let node = NodeId::try_from(command.node).map_err(|_| Status::BadNode)?;
+        let here = node == self.config.node;
+        if !here {
+            self.reachable(node)?;
+        } else if command.home_page != page {
+            return Err(Status::Invalid);
+        }
+        let source = (node, command.home_page, command.home_generation);
+        if let Some(replica) = self.server.replicas.pages.get(&page) {
+            // What may change: an orphan gets a home, a naive page another peer. Two homes cannot be claimed for one page.
+            let joins = replica.mode == Mode::Naive && mode == Mode::Naive && !replica.sources.contains(&source);
+            if replica.setting.is_some() || replica.clearing.is_some() || replica.gone {
+                return Err(Status::Busy);
+            }
+            if replica.orphaned.is_none() && (!joins || here) {
+                return Err(Status::NotHome);
+            }
+        }
+        if !here && self.server.replicas.sources.contains_key(&source) {
+            return Err(Status::Busy); // This node has a copy of it already.
+        }
+        let replica = self.server.replicas.pages.entry(page).or_insert_with(|| Replica {
+            mode,
+            generation,
+            sources: BTreeSet::new(),
+            home: false,
+            filled: false,
+            orphaned: None,
+            setting: None,
+            clearing: None,
+            copies: BTreeMap::new(),
+            work: VecDeque::new(),
+            busy: false,
+            gone: false,
+        });
+        replica.mode = mode;
+        replica.orphaned = None;
+        if here {
+            replica.home = mode != Mode::Naive;
+            replica.filled = true;
+            return Ok(true);
+        }
+        replica.home = false;
+        replica.filled = false;
+        replica.setting = Some(slot);
+        replica.sources.insert(source);
+        self.server.replicas.sources.insert(source, page);
+        let at = RemoteAddr { page: source.1, offset: 0, generation: source.2 };
+        self.ask(node, Asked::Join { page }, Body::Join { at }, out);
+        Ok(false)
+    }
+
+    /// The home has answered a join. What it sends then fills the copy.
+    pub(crate) fn joined(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+        if status == Status::Ok {
+            return;
+        }
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        if let Some(slot) = replica.setting.take() {
+            self.complete_status(slot, status, out);
+        }
+        self.orphan(page, status, out);
+    }
+
+    /// `Ok(false)` if it completes later: when its own stores are acknowledged and the home has let go.
+    pub(crate) fn replica_clear(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<bool, Status> {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Err(Status::Invalid) };
+        if replica.setting.is_some() || replica.clearing.is_some() {
+            return Err(Status::Busy);
+        }
+        replica.clearing = Some(slot);
+        self.leave_if_done(page, out);
+        Ok(false)
+    }
+
+    fn leave_if_done(&mut self, page: u32, out: &mut Vec<Action>) {
+        let Some(replica) = self.server.replicas.pages.get(&page) else { return };
+        let unfinished = replica.busy
+            || !replica.work.is_empty()
+            || self.server.replicas.forwards.values().any(|forward| forward.page == page);
+        if replica.clearing.is_none() || unfinished {
+            return;
+        }
+        let sources: Vec<Source> = replica.sources.iter().copied().collect();
+        let mut asked = false;
+        for (node, home_page, generation) in sources {
+            if self.reachable(node).is_ok() {
+                asked = true;
+                let at = RemoteAddr { page: home_page, offset: 0, generation };
+                self.ask(node, Asked::Leave { page }, Body::Leave { at }, out);
+            }
+        }
+        if !asked {
+            self.left(page, out);
+        }
+    }
+
+    /// The home has let go, or is not there.
+    pub(crate) fn left(&mut self, page: u32, out: &mut Vec<Action>) {
+        let Some(slot) = self.server.replicas.pages.get_mut(&page).and_then(|replica| replica.clearing.take()) else {
+            return;
+        };
+        self.replica_revoke(page, out);
+        self.complete_status(slot, Status::Ok, out);
+    }
+
+    /// The page is an ordinary one from now on, or is revoked altogether.
+    pub(crate) fn replica_revoke(&mut self, page: u32, out: &mut Vec<Action>) {
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            replica.gone = true;
+            self.end_replica_if_gone(page, out);
+        }
+    }
+
+    pub(crate) fn replica_steps(&self, pages: std::ops::Range<u32>) -> bool {
+        self.server.replicas.pages.range(pages).any(|(_, replica)| replica.steps())
+    }
+
+    fn end_replica_if_gone(&mut self, page: u32, out: &mut Vec<Action>) -> bool {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.gone) else {
+            return false;
+        };
+        let keep = usize::from(replica.busy);
+        let waiting: Vec<Work> = replica.work.drain(keep.min(replica.work.len())..).collect();
+        for work in waiting {
+            self.refuse_work(work, Status::Stale, out);
+        }
+        let Some(replica) = self.server.replicas.pages.get(&page).filter(|replica| !replica.busy) else { return true };
+        // Copies hear of the end behind everything that was sent to them.
+        let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
+        let at = RemoteAddr { page, offset: 0, generation: replica.generation };
+        let end = Body::Rehome { at, to: NO_NODE, page: 0, generation: 0 };
+        self.multicast(&copies, end, None, out);
+        self.forget_page(page, out);
+        if let Some(replica) = self.server.replicas.pages.remove(&page) {
+            for slot in replica.setting.into_iter().chain(replica.clearing) {
+                self.complete_status(slot, Status::Stale, out);
+            }
+        }
+        true
+    }
+
+    /// Counters and sources of a page.
+    fn forget_page(&mut self, page: u32, out: &mut Vec<Action>) {
+        let replicas = &mut self.server.replicas;
+        replicas.sources.retain(|_, p| *p != page);
+        replicas.pending.retain(|(p, _), _| *p != page);
+        if let Some(replica) = replicas.pages.get_mut(&page) {
+            replica.sources.clear();
+        }
+        self.counters_freed(out);
+    }
+
+    /// Its home serves it no more: the copies may differ, and nobody stores to it until it has a home again.
+    fn orphan(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        if replica.orphaned.is_some() {
+            return;
+        }
+        replica.orphaned = Some(status);
+        if let Some(slot) = replica.setting.take() {
+            self.complete_status(slot, status, out);
+        }
+        self.forget_page(page, out);
+        self.cause(Cause::Replica(page), out);
+        self.leave_if_done(page, out);
+    }
+
+    pub(crate) fn replica_event(&self, page: u32) -> u64 {
+        let value = u64::from(page) << 32;
+        match self.server.replicas.pages.get(&page).and_then(|replica| replica.orphaned) {
+            Some(status) => value | (status as u64) << 16 | event::REPLICA_ORPHANED,
+            None => value,
+        }
+    }
+
+    // ---- requests ----
+
+    /// Takes over a request in service if it concerns a replicated page. The caller has checked that it is not late.
+    pub(crate) fn serve_replica(&mut self, source: NodeId, packet: &Packet, out: &mut Vec<Action>) -> Served {
+        let own = source == self.config.node;
+        let (at, size, right) = match &packet.body {
+            Body::Write { at, size, .. } | Body::Update { at, size, .. } => (*at, u64::from(*size), Rights::WRITE),
+            Body::Atomic { at, size, .. } => (*at, u64::from(*size), Rights::ATOMIC),
+            Body::WriteBlock { at, .. } => (*at, 1, Rights::WRITE),
+            Body::Join { at } | Body::Leave { at } => (*at, 1, Rights::READ),
+            _ => return Served::Ordinary,
+        };
+        let Some(replica) = self.server.replicas.pages.get(&at.page) else {
+            return match packet.body {
+                Body::Update { .. } | Body::Join { .. } | Body::Leave { .. } => Served::Refused(Status::NotHome),
+                _ => Served::Ordinary,
+            };
+        };
+        let (orders, mode, ready) = (replica.orders(), replica.mode, replica.filled && !replica.gone);
+        let (orphaned, clearing) = (replica.orphaned, replica.clearing.is_some());
+        let member = replica.copies.get(&source) == Some(&packet.incarnation);
+        if let Err(status) = self.translate(source, &at, size, right) {
+            return Served::Refused(status);
+        }
+        if let Some(status) = orphaned {
+            return Served::Refused(status);
+        }
+        match packet.body {
+            Body::Join { .. } => self.join(source, packet, at.page, out),
+            Body::Leave { .. } => {
+                self.forget_copy(at.page, source, out);
+                Served::Answer(Body::WriteAck { status: Status::Ok })
+            }
+            // Blocks would need an order of their own.
+            Body::WriteBlock { .. } => Served::Refused(Status::Rights),
+            Body::Update { .. } if !orders || mode == Mode::Naive || !member => Served::Refused(Status::NotHome),
+            _ if !ready || clearing => Served::Refused(Status::Busy),
+            _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone()), out),
+            // A copy takes stores of its own processors alone.
+            _ if !own => Served::Refused(Status::NotHome),
+            Body::Atomic { .. } => {
+                if let Some(packet) = self.detach(source, out) {
+                    self.forward(packet, at.page, out);
+                }
+                Served::Left
+            }
+            _ => {
+                if mode == Mode::Counters && !self.count_pending(at.page, at.offset, size as u8) {
+                    self.counters.counter_stalls += u64::from(!self.server.replicas.stalled);
+                    self.server.replicas.stalled = true;
+                    return Served::Stalled;
+                }
+                self.begin_work(at.page, Work::Request(source, packet.clone()), out)
+            }
+        }
+    }
+
+    fn join(&mut self, source: NodeId, packet: &Packet, page: u32, out: &mut Vec<Action>) -> Served {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
+        if !replica.orders() || source == self.config.node {
+            return Served::Refused(Status::NotHome);
+        }
+        if replica.gone || !replica.filled && replica.home {
+            return Served::Refused(Status::Busy);
+        }
+        if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
+            return Served::Refused(Status::Busy);
+        }
+        replica.work.push_back(Work::Read(source, 0));
+        self.work_on(page, out);
+        Served::Answer(Body::WriteAck { status: Status::Ok })
+    }
+
+    fn begin_work(&mut self, page: u32, work: Work, out: &mut Vec<Action>) -> Served {
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            replica.work.push_back(work);
+        }
+        self.work_on(page, out);
+        Served::Working
+    }
+
+    // ---- counters ----
+
+    /// Counts a store of this node's processor as pending, if the cache has room (SPEC items 25 and 26).
+    fn count_pending(&mut self, page: u32, offset: u32, size: u8) -> bool {
+        let capacity = usize::from(self.config.pending_writes);
+        let pending = &mut self.server.replicas.pending;
+        let word = (page, offset & !7);
+        if !pending.contains_key(&word) && pending.len() >= capacity {
+            return false;
+        }
+        let counts = pending.entry(word).or_default();
+        if lanes(offset, size).any(|lane| counts[lane] == u16::MAX) {
+            return false;
+        }
+        for lane in lanes(offset, size) {
+            counts[lane] += 1;
+        }
+        true
+    }
+
+    /// The store has come back.
+    fn count_reflected(&mut self, page: u32, offset: u32, size: u8, out: &mut Vec<Action>) {
+        let pending = &mut self.server.replicas.pending;
+        let word = (page, offset & !7);
+        let Some(counts) = pending.get_mut(&word) else { return };
+        for lane in lanes(offset, size) {
+            counts[lane] = counts[lane].saturating_sub(1);
+        }
+        // Only counters that are not zero are kept.
+        if counts.iter().all(|count| *count == 0) {
+            pending.remove(&word);
+        }
+        self.counters_freed(out);
+    }
+
+    fn counters_freed(&mut self, out: &mut Vec<Action>) {
+        if std::mem::take(&mut self.server.replicas.stalled) {
+            self.serve_again(self.config.node, out);
+        }
+    }
+
+    /// The parts of a store whose bytes have no pending write of this node.
+    fn unmasked(&self, page: u32, offset: u32, size: u8, data: u64) -> Vec<(u32, u8, u64)> {
+        let Some(counts) = self.server.replicas.pending.get(&(page, offset & !7)) else {
+            return vec![(offset, size, data)];
+        };
+        let free = |from: u32, size: u8| lanes(from, size).all(|lane| counts[lane] == 0);
+        let mut parts = Vec::new();
+        let mut at = 0u32;
+        while at < u32::from(size) {
+            // The widest aligned piece from here on.
+            let piece = [8u8, 4, 2, 1].into_iter().find(|piece| {
+                let fits = at + u32::from(*piece) <= u32::from(size) && (offset + at) % u32::from(*piece) == 0;
+                fits && free(offset + at, *piece)
+            });
+            match piece {
+                Some(piece) => {
+                    let ones = if piece == 8 { u64::MAX } else { (1 << (8 * u32::from(piece))) - 1 };
+                    parts.push((offset + at, piece, data >> (8 * at) & ones));
+                    at += u32::from(piece);
+                }
+                None => at += 1,
+            }
+        }
+        parts
+    }
+
+    // ---- work ----
+
+    /// Starts the next work of a page, if none is under way.
+    fn work_on(&mut self, page: u32, out: &mut Vec<Action>) {
+        loop {
+            let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| !replica.busy) else {
+                return;
+            };
+            let (mode, Some(work)) = (replica.mode, replica.work.front().cloned()) else { return };
+            // From here on: a counter that is freed below lets the next store of this node begin.
+            replica.busy = true;
+            if let Some(op) = self.first_step(page, mode, &work, out) {
+                self.step(op, Purpose::Replica(page), out);
+                return;
+            }
+            let failed = !self.bus_master || !self.server.grants.contains_key(&page);
+            if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+                replica.busy = false;
+                replica.work.pop_front();
+            }
+            match work {
+                work if failed => self.refuse_work(work, Status::MemoryFault, out),
+                Work::Apply(packet, _) => self.acknowledge_copy(&packet, Status::Ok, out),
+                work => self.refuse_work(work, Status::Invalid, out),
+            }
+        }
+    }
+
+    /// The first guest-memory step of a work; none if it needs none, or guest memory cannot be reached now.
+    fn first_step(&mut self, page: u32, mode: Mode, work: &Work, out: &mut Vec<Action>) -> Option<Step> {
+        let base = self.server.grants.get(&page).filter(|_| self.bus_master)?.address;
+        let place = |offset: u32| base + u64::from(offset);
+        match work {
+            Work::Request(_, packet) => match packet.body {
+                Body::Write { at, size, data, .. } | Body::Update { at, size, data, .. } => {
+                    Some(Step::Store { address: place(at.offset), size, data })
+                }
+                Body::Atomic { at, size, op, operand, compare, .. } => {
+                    Some(Step::Atomic { address: place(at.offset), size, op, operand, compare })
+                }
+                _ => None,
+            },
+            Work::Apply(packet, _) => {
+                let (offset, size, data) = self.apply(page, mode, packet, out)?;
+                Some(Step::Store { address: place(offset), size, data })
+            }
+            Work::Fill(Packet { body: Body::Fill { at, data, .. }, .. }) => {
+                Some(Step::StoreBlock { address: place(at.offset), data: data.clone() })
+            }
+            Work::Fill(_) => None,
+            Work::Read(_, offset) => Some(Step::LoadBlock { address: place(*offset), length: MAX_BLOCK as u32 }),
+        }
+    }
+
+    /// What the next part of a reflected store is; decided when its turn has come.
+    fn apply(&mut self, page: u32, mode: Mode, packet: &Packet, out: &mut Vec<Action>) -> Option<(u32, u8, u64)> {
+        let Body::Reflected { at, size, data, writer } = packet.body else { return None };
+        let parts = if mode == Mode::Counters && writer == self.config.node {
+            self.count_reflected(page, at.offset, size, out);
+            Vec::new()
+        } else if mode == Mode::Counters && !self.config.has(Bug::IgnoreCounters) {
+            self.unmasked(page, at.offset, size, data)
+        } else {
+            vec![(at.offset, size, data)]
+        };
+        let first = parts.first().copied();
+        let replica = self.server.replicas.pages.get_mut(&page)?;
+        if let Some(Work::Apply(_, rest)) = replica.work.front_mut() {
+            *rest = parts.into_iter().skip(1).collect();
+        }
+        first
+    }
+
+    /// A step of a page's work is done.
+    pub(crate) fn replica_stepped(&mut self, page: u32, result: StepResult, out: &mut Vec<Action>) {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        // The other parts of a store whose bytes are masked.
+        if let (Some(Work::Apply(_, rest)), StepResult::Stored) = (replica.work.front_mut(), &result) {
+            if !rest.is_empty() && !replica.gone {
+                let (offset, size, data) = rest.remove(0);
+                if let Some(address) = self.server.grants.get(&page).map(|grant| grant.address + u64::from(offset)) {
+                    self.step(Step::Store { address, size, data }, Purpose::Replica(page), out);
+                    return;
+                }
+            }
+        }
+        replica.busy = false;
+        if let Some(work) = replica.work.pop_front() {
+            self.work_done(page, work, result, out);
+        }
+        if self.end_replica_if_gone(page, out) {
+            self.finish_clearing(out);
+            return;
+        }
+        self.work_on(page, out);
+        self.leave_if_done(page, out);
+    }
+
+    fn work_done(&mut self, page: u32, work: Work, result: StepResult, out: &mut Vec<Action>) {
+        match (work, result) {
+            (work, StepResult::Failed(status)) => self.refuse_work(work, status, out),
+            (Work::Request(source, _), result) => self.performed_at(page, source, result, out),
+            (Work::Apply(packet, _), _) => self.acknowledge_copy(&packet, Status::Ok, out),
+            (Work::Fill(packet), _) => {
+                self.acknowledge_copy(&packet, Status::Ok, out);
+                let last = matches!(packet.body, Body::Fill { last: true, .. });
+                let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|_| last) else { return };
+                replica.filled = true;
+                if let Some(slot) = replica.setting.take() {
+                    self.complete_status(slot, Status::Ok, out);
+                }
+            }
+            (Work::Read(to, offset), StepResult::Block(data)) => {
+                let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+                if !replica.copies.contains_key(&to) {
+                    return;
+                }
+                let next = offset + MAX_BLOCK as u32;
+                let last = u64::from(next) >= UNIT;
+                if !last {
+                    replica.work.push_back(Work::Read(to, next));
+                }
+                let at = RemoteAddr { page, offset, generation: replica.generation };
+                self.multicast(&[to], Body::Fill { at, data, last }, None, out);
+            }
+            (Work::Read(..), _) => {}
+        }
+    }
+
+    /// A store or atomic has been performed in this node's memory: it goes on to the others.
+    fn performed_at(&mut self, page: u32, source: NodeId, result: StepResult, out: &mut Vec<Action>) {
+        let own = source == self.config.node;
+        let Some(packet) = self.detach(source, out) else { return };
+        if own {
+            self.taken(&packet, out);
+        }
+        let Some(replica) = self.server.replicas.pages.get(&page) else { return };
+        if !replica.orders() {
+            self.forward(packet, page, out);
+            self.serve_again(source, out);
+            return;
+        }
+        let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
+        let (at, size, data, answer) = match (&packet.body, result) {
+            (Body::Atomic { at, size, op, operand, compare, .. }, StepResult::Loaded(old)) => {
+                let new = op.apply(*size, old, *operand, *compare);
+                (*at, *size, new, Body::AtomicReply { status: Status::Ok, data: old })
+            }
+            (Body::Write { at, size, data, .. } | Body::Update { at, size, data, .. }, _) => {
+                (*at, *size, *data, Body::WriteAck { status: Status::Ok })
+            }
+            _ => return,
+        };
+        let update = matches!(packet.body, Body::Update { .. });
+        let writer = if update { source } else { self.config.node };
+        let body = Body::Reflected { at, size, data, writer };
+        self.counters.reflected += copies.len() as u64;
+        self.multicast(&copies, body, Some((packet, answer)), out);
+        self.serve_again(source, out);
+    }
+
+    fn refuse_work(&mut self, work: Work, status: Status, out: &mut Vec<Action>) {
+        match work {
+            Work::Request(source, packet) => {
+                self.refuse(source, packet, status, out);
+                self.serve_again(source, out);
+            }
+            Work::Apply(packet, _) | Work::Fill(packet) => self.acknowledge_copy(&packet, status, out),
+            Work::Read(..) => {}
+        }
+    }
+
+    // ---- from copies to the home ----
+
+    /// Sends a request of this node's processors on to the home.
+    fn forward(&mut self, packet: Packet, page: u32, out: &mut Vec<Action>) {
+        let source = self.server.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
+        let Some((home, home_page, generation)) = source else {
+            return self.refuse_forward(packet, Status::NotHome, out);
+        };
+        let place = |at: RemoteAddr| RemoteAddr { page: home_page, offset: at.offset, generation };
+        let body = match packet.body.clone() {
+            Body::Write { at, context, size, data } => Body::Update { at: place(at), context, size, data },
+            Body::Atomic { at, context, size, op, operand, compare } => {
+                Body::Atomic { at: place(at), context, size, op, operand, compare }
+            }
+            _ => return self.refuse_forward(packet, Status::Invalid, out),
+        };
+        if let Err(status) = self.reachable(home) {
+            return self.refuse_forward(packet, status, out);
+        }
+        let number = crate::hib::lowest_free(&self.server.replicas.forwards);
+        self.server.replicas.forwards.insert(number, Forward { packet, page });
+        self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body });
+        self.pump(home, out);
+    }
+
+    fn refuse_forward(&mut self, packet: Packet, status: Status, out: &mut Vec<Action>) {
+        let body = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+        self.reply_to(&packet, body, out);
+    }
+
+    /// The home has answered: everybody has the store, or it is lost.
+    pub(crate) fn forward_answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
+        let Some(Forward { packet, page }) = self.server.replicas.forwards.remove(&number) else { return };
+        let status = match (&packet.body, &body) {
+            (Body::Write { .. }, Body::WriteAck { status })
+            | (Body::Atomic { .. }, Body::AtomicReply { status, .. }) => *status,
+            _ => Status::Invalid,
+        };
+        if status == Status::Ok {
+            self.reply_to(&packet, body, out);
+        } else {
+            self.refuse_forward(packet, status, out);
+            // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
+            if matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset) {
+                self.orphan(page, status, out);
+            }
+        }
+        self.leave_if_done(page, out);
+    }
+
+    pub(crate) fn forward_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+        let Some(Forward { packet, page }) = self.server.replicas.forwards.remove(&number) else { return };
+        self.refuse_forward(packet, status, out);
+        self.orphan(page, status, out);
+        self.leave_if_done(page, out);
+    }
+
+    /// The board has taken a store of this import: it is in this node's memory (SPEC E22b).
+    fn taken(&mut self, packet: &Packet, out: &mut Vec<Action>) {
+        let Some((context, index, count)) = self.count_taken(packet.tag) else { return };
+        let Some(page) = self.issuer.contexts.get(&context).map(|c| c.status_page) else { return };
+        self.count_in_status(context, page + context::TAKEN_OFFSET + 8 * u64::from(index), count, out);
+    }
+
+    // ---- from the home to the copies ----
+
+    /// Sends the same to all these nodes; `answer` goes out when all of them have taken it (SPEC E19).
+    fn multicast(&mut self, to: &[NodeId], body: Body, answer: Option<(Packet, Body)>, out: &mut Vec<Action>) {
+        if to.is_empty() || (self.config.has(Bug::AcknowledgeEarly) && answer.is_some()) {
+            if let Some((packet, body)) = answer.clone() {
+                self.reply_to(&packet, body, out);
+            }
+            if to.is_empty() {
+                return;
+            }
+        }
+        let answer = answer.filter(|_| !self.config.has(Bug::AcknowledgeEarly));
+        let multicasts = &mut self.server.replicas.multicasts;
+        let tag = (0..).zip(multicasts.keys()).find(|(free, used)| free != *used).map(|(free, _)| free);
+        let tag = tag.unwrap_or(multicasts.len() as u32);
+        let page = body.page();
+        multicasts.insert(tag, Multicast { page, waits: to.iter().copied().collect(), answer });
+        for node in to {
+            self.issuer.peers[usize::from(*node)].reflected.push_back((tag, body.clone()));
+        }
+        for node in to {
+            self.pump_reflected(*node, out);
+        }
+    }
+
+    /// Sends what credits allow.
+    pub(crate) fn pump_reflected(&mut self, node: NodeId, out: &mut Vec<Action>) {
+        loop {
+            let target = self.target(node);
+            let Some(link) = self.link.as_mut().filter(|link| link.credits[Class::Reflected as usize] > 0) else {
+                return;
+            };
+            let Some((tag, body)) = self.issuer.peers[usize::from(node)].reflected.pop_front() else { return };
+            link.credits[Class::Reflected as usize] -= 1;
+            let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
+            self.transmit(packet, out);
+        }
+    }
+
+    /// A copy has taken a multicast, or will never.
+    pub(crate) fn copy_acknowledged(&mut self, node: NodeId, tag: u32, status: Status, out: &mut Vec<Action>) {
+        let Some(multicast) = self.server.replicas.multicasts.get_mut(&tag) else { return };
+        if !multicast.waits.remove(&node) {
+            return;
+        }
+        let (done, page) = (multicast.waits.is_empty(), multicast.page);
+        if done {
+            let answer = self.server.replicas.multicasts.remove(&tag).and_then(|multicast| multicast.answer);
+            if let Some((packet, body)) = answer {
+                self.reply_to(&packet, body, out);
+            }
+        }
+        if status != Status::Ok {
+            // It has no such copy, or cannot write it: it is none any more.
+            self.forget_copy(page, node, out);
+            out.push(Action::Notice(Notice::FailedOperation { node, status }));
+        }
+    }
+
+    /// Something of a home has arrived.
+    pub(crate) fn reflected(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        let late = packet.target != self.incarnation;
+        let at = match packet.body {
+            Body::Reflected { at, .. } | Body::Fill { at, .. } | Body::Rehome { at, .. } => at,
+            _ => return,
+        };
+        let page = self.server.replicas.sources.get(&(packet.src, at.page, at.generation)).copied();
+        let status = match page {
+            _ if late => Status::Reset,
+            // Of somebody who is not the home: nothing of it is believed.
+            None => Status::NotHome,
+            Some(page) => match packet.body {
+                Body::Rehome { .. } => {
+                    self.orphan(page, Status::Stale, out);
+                    Status::Ok
+                }
+                Body::Fill { .. } => return self.begin_copy(page, Work::Fill(packet), out),
+                _ => return self.begin_copy(page, Work::Apply(packet, Vec::new()), out),
+            },
+        };
+        if status == Status::NotHome {
+            self.counters.refused += 1;
+            out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status }));
+        }
+        self.acknowledge_copy(&packet, status, out);
+    }
+
+    fn begin_copy(&mut self, page: u32, work: Work, out: &mut Vec<Action>) {
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            replica.work.push_back(work);
+        }
+        self.work_on(page, out);
+    }
+
+    fn acknowledge_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
+        self.consumed(Class::Reflected);
+        self.reply_to(packet, Body::CopyAck { status }, out);
+    }
+
+    // ---- members come and go ----
+
+    /// A node is a copy of a page no more: nothing waits for it.
+    fn forget_copy(&mut self, page: u32, node: NodeId, _out: &mut Vec<Action>) {
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            replica.copies.remove(&node);
+            replica.work.retain(|work| !matches!(work, Work::Read(to, _) if *to == node));
+        }
+    }
+
+    /// A node has gone or begun another life: as a home, as a copy, as a requester.
+    pub(crate) fn forget_member(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+        self.issuer.peers[usize::from(node)].reflected.clear();
+        let tags: Vec<u32> = self.server.replicas.multicasts.keys().copied().collect();
+        for tag in tags {
+            self.copy_acknowledged(node, tag, Status::Ok, out);
+        }
+        let pages: Vec<u32> = self.server.replicas.pages.keys().copied().collect();
+        for page in pages {
+            self.forget_copy(page, node, out);
+            let Some(replica) = self.server.replicas.pages.get_mut(&page) else { continue };
+            let lost: Vec<Source> = replica.sources.iter().copied().filter(|source| source.0 == node).collect();
+            if lost.is_empty() {
+                continue;
+            }
+            if replica.mode == Mode::Naive {
+                for source in lost {
+                    replica.sources.remove(&source);
+                    self.server.replicas.sources.remove(&source);
+                }
+            } else {
+                self.orphan(page, status, out);
+            }
+        }
+    }
+
+    /// Reset: who waits for the copies of a home that was here is refused.
+    pub(crate) fn refuse_multicasts(&mut self, status: Status, out: &mut Vec<Action>) {
+        let replicas = std::mem::take(&mut self.server.replicas);
+        for multicast in replicas.multicasts.into_values() {
+            if let Some((packet, _)) = multicast.answer.filter(|(packet, _)| packet.src != self.config.node) {
+                self.refuse_forward(packet, status, out);
+            }
+        }
+    }
+
+    /// Pending-write counters in use, of [`crate::HibConfig::pending_writes`].
+    pub fn pending_counters(&self) -> usize {
+        self.server.replicas.pending.len()
+    }
+}

@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Replicated pages: the home's order, pending-write counters, who comes and goes (SPEC items 23 to 27, E15 to E20, I1 to I7).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::{Cluster, EXPORTS, over_seeds, status_page};
+use hib_core::{Bug, Event, HibConfig};
+use telegraphos_wire::admin::{self, Command, ReplicaCommand};
+use telegraphos_wire::{AtomicOp, Body, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
+
+const RIGHTS: Rights = Rights(7);
+/// Import of the own page at each node, and its window slot.
+const OWN: u16 = 10;
+
+fn cluster(n: u16, seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+    let mut c = Cluster::new(n, seed, |config| {
+        config.bug = bug;
+        config.outstanding = 4;
+        config.credits = [8; 4];
+        adjust(config);
+    });
+    for id in 0..n {
+        c.export(id, "page", 0, 1, RIGHTS);
+        import_own(&mut c, id);
+    }
+    c
+}
+
+fn import_own(c: &mut Cluster, id: u16) {
+    let found = c.lookup(id, id, "page");
+    let set = Command {
+        opcode: admin::IMPORT_SET,
+        import: OWN,
+        node: id,
+        index: OWN.into(),
+        count: 1,
+        page: found.index,
+        generation: found.generation,
+        length: found.length,
+        rights: RIGHTS.0,
+        taken: 1 + 7,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(id, set).status, 0);
+}
+
+fn set(c: &mut Cluster, id: u16, home: u16, mode: u32) -> ReplicaCommand {
+    let found = c.lookup(id, home, "page");
+    ReplicaCommand {
+        opcode: admin::REPLICA_SET,
+        page: 0,
+        mode,
+        node: home.into(),
+        home_page: found.index,
+        home_generation: found.generation,
+        ..ReplicaCommand::default()
+    }
+}
+
+fn join(c: &mut Cluster, id: u16, home: u16, mode: u32) -> Status {
+    let command = set(c, id, home, mode);
+    Status::from_u16(c.admin(id, command.into()).status as u16)
+}
+
+/// Node 0 is the home of a page that all others copy; or, naively, everybody of everybody's.
+fn replicated(n: u16, seed: u64, mode: u32, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+    let mut c = cluster(n, seed, bug, adjust);
+    for id in 0..n {
+        let homes = if mode == admin::NAIVE { (0..n).collect() } else { vec![0] };
+        if mode == admin::NAIVE {
+            assert_eq!(join(&mut c, id, id, mode), Status::Ok);
+            continue;
+        }
+        for home in homes {
+            assert_eq!(join(&mut c, id, home, mode), Status::Ok);
+        }
+    }
+    if mode == admin::NAIVE {
+        for id in 0..n {
+            for other in (0..n).filter(|other| *other != id) {
+                assert_eq!(naive_join(&mut c, id, other), Status::Ok);
+            }
+        }
+    }
+    for node in &mut c.nodes {
+        node.history.clear();
+    }
+    c
+}
+
+fn naive_join(c: &mut Cluster, id: u16, other: u16) -> Status {
+    join(c, id, other, admin::NAIVE)
+}
+
+fn store(c: &mut Cluster, id: u16, offset: u64, size: u32, value: u64) {
+    let address = c.address(id, OWN.into(), offset);
+    c.store(id, address, size, value);
+}
+
+fn word(c: &Cluster, id: u16, offset: u64) -> u64 {
+    c.ram_u64(id, EXPORTS + offset)
+}
+
+fn history(c: &Cluster, id: u16, offset: u64) -> Vec<u64> {
+    c.nodes[usize::from(id)].history.iter().filter(|h| h.1 == EXPORTS + offset).map(|h| h.2).collect()
+}
+
+fn copies_are_equal(c: &Cluster) -> Result<(), String> {
+    let page = |id: usize| &c.nodes[id].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize];
+    for id in 1..c.nodes.len() {
+        if let Some(at) = (0..UNIT as usize).find(|at| page(0)[*at] != page(id)[*at]) {
+            return Err(format!("I2: byte {at:#x} is {} at node 0 and {} at node {id}", page(0)[at], page(id)[at]));
+        }
+        let pending = c.nodes[id].hib.pending_counters();
+        if pending != 0 {
+            return Err(format!("I2: {pending} counters of node {id} are not 0"));
+        }
+    }
+    Ok(())
+}
+
+fn is_subsequence(of: &[u64], part: &[u64]) -> bool {
+    let mut of = of.iter();
+    part.iter().all(|value| of.any(|other| other == value))
+}
+
+/// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
+fn chaos(seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
+    const WORDS: u64 = 2;
+    let mut c = replicated(n, seed, mode, bug, |config| config.pending_writes = [1, 2, 32][(seed % 3) as usize]);
+    let mut mine: Vec<Vec<u64>> = vec![Vec::new(); usize::from(n) * WORDS as usize];
+    for value in 1..=40u64 {
+        let (id, at) = (c.rng.below(n.into()) as u16, c.rng.below(WORDS as usize) as u64);
+        store(&mut c, id, at * 8, 8, value);
+        mine[usize::from(id) * WORDS as usize + at as usize].push(value);
+        for _ in 0..c.rng.below(12) {
+            c.step();
+        }
+    }
+    c.settle();
+    copies_are_equal(&c)?;
+    for at in 0..WORDS {
+        let home = history(&c, 0, at * 8);
+        for id in 0..n {
+            let values = history(&c, id, at * 8);
+            if !is_subsequence(&home, &values) {
+                return Err(format!("I1: node {id} had {values:?}, the home {home:?}"));
+            }
+            // Unique values: none comes back after another (I5), so one's own neither (I4).
+            for (i, value) in values.iter().enumerate() {
+                if values[i + 1..].contains(value) {
+                    return Err(format!("I5: node {id} had {values:?}"));
+                }
+            }
+            let own = &mine[usize::from(id) * WORDS as usize + at as usize];
+            if !is_subsequence(&values, own) {
+                return Err(format!("I4: node {id} stored {own:?} and had {values:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn finds(what: &str, check: impl Fn(u64) -> Result<(), String>) {
+    let found = (0..500).find_map(|seed| check(seed).err());
+    println!("{what}: {}", found.unwrap_or_else(|| panic!("no schedule shows {what}")));
+}
+
+#[test]
+fn i1_i2_i3_i4_i5_all_copies_follow_the_home() {
+    over_seeds(300, 20_000, |seed| chaos(seed, 4, admin::COUNTERS, None));
+    finds("copies without counters", |seed| chaos(seed, 4, admin::OWNER, None));
+    finds("naive multicast", |seed| chaos(seed, 4, admin::NAIVE, None));
+    finds("ignored counters", |seed| chaos(seed, 4, admin::COUNTERS, Some(Bug::IgnoreCounters)));
+}
+
+/// The papers' anomaly: W2, W3 by one processor, and a read of 2 after it.
+#[test]
+fn without_counters_a_program_sees_its_older_store_again() {
+    let anomaly = |seed, mode| {
+        let mut c = replicated(3, seed, mode, None, |_| {});
+        store(&mut c, 1, 0, 8, 2);
+        store(&mut c, 1, 0, 8, 3);
+        c.settle();
+        if history(&c, 1, 0) == [2, 3, 2, 3] { Err("the copy went 2, 3, 2, 3".to_owned()) } else { Ok(()) }
+    };
+    finds("W2, W3, R gives 2", |seed| anomaly(seed, admin::OWNER));
+    over_seeds(50, 1000, |seed| anomaly(seed, admin::COUNTERS));
+}
+
+/// Stores of all sizes to the same words: bytes converge, whoever stored them (E18).
+fn mixed_sizes(seed: u64) -> Result<(), String> {
+    let mut c = replicated(3, seed, admin::COUNTERS, None, |config| config.pending_writes = 1 + (seed % 2) as u16);
+    for value in 1..=30u64 {
+        let id = c.rng.below(3) as u16;
+        let size = [1u64, 2, 4, 8][c.rng.below(4)];
+        let at = c.rng.below((16 / size) as usize) as u64 * size;
+        store(&mut c, id, at, size as u32, value * 0x0101_0101_0101_0101);
+        for _ in 0..c.rng.below(10) {
+            c.step();
+        }
+    }
+    c.settle();
+    copies_are_equal(&c)
+}
+
+#[test]
+fn e18_stores_of_all_sizes_converge() {
+    over_seeds(500, 20_000, mixed_sizes);
+}
+
+#[test]
+fn a_counter_cache_of_one_stalls_and_loses_nothing() {
+    let mut c = replicated(2, 1, admin::COUNTERS, None, |config| config.pending_writes = 1);
+    for value in 0..20 {
+        store(&mut c, 1, value * 8, 8, value + 1);
+    }
+    c.settle();
+    assert!(c.nodes[1].hib.counters().counter_stalls > 10, "{}", c.nodes[1].hib.counters().counter_stalls);
+    for value in 0..20 {
+        assert_eq!((word(&c, 0, value * 8), word(&c, 1, value * 8)), (value + 1, value + 1));
+    }
+    copies_are_equal(&c).unwrap();
+}
+
+/// When quiet returns, every copy has every earlier store (E19); the count of stores taken is the local copy's.
+fn fence(seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = replicated(4, seed, admin::COUNTERS, bug, |_| {});
+    for value in 1..=10u64 {
+        let id = c.rng.below(4) as u16;
+        let at = c.rng.below(4) as u64 * 8;
+        store(&mut c, id, at, 8, value);
+        c.start_quiet(id, 0, OWN.into(), 100 + value);
+        for _ in 0..200 {
+            if c.quiet_word(id, 0).1 == 100 + value {
+                break;
+            }
+            c.step();
+        }
+        while c.quiet_word(id, 0).1 != 100 + value {
+            assert!(c.step(), "quiet never completes");
+        }
+        for other in 0..4 {
+            let found = word(&c, other, at);
+            if found != value {
+                return Err(format!("I7: node {id} stored {value}, quiet is done, and node {other} has {found}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn i7_e19_quiet_waits_for_every_copy() {
+    over_seeds(200, 10_000, |seed| fence(seed, None));
+    finds("an early acknowledgement", |seed| fence(seed, Some(Bug::AcknowledgeEarly)));
+}
+
+#[test]
+fn e22b_stores_taken_are_counted_when_the_own_copy_has_them() {
+    for seed in 0..100 {
+        let mut c = replicated(3, seed, admin::COUNTERS, None, |_| {});
+        let taken = |c: &Cluster, id| c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
+        let id = (seed % 3) as u16;
+        for value in 1..=5 {
+            store(&mut c, id, 0, 8, value);
+        }
+        loop {
+            // Nobody else stores: the copy is at least as far as the count.
+            assert!(word(&c, id, 0) >= taken(&c, id), "seed {seed}");
+            if !c.step() {
+                break;
+            }
+        }
+        assert_eq!(taken(&c, id), 5);
+    }
+}
+
+#[test]
+fn e20_atomics_run_at_the_home() {
+    for seed in 0..50 {
+        let mut c = replicated(3, seed, admin::COUNTERS, None, |_| {});
+        let mut seen = Vec::new();
+        for round in 0..10 {
+            let id = (round % 3) as u16;
+            let address = c.address(id, OWN.into(), 8);
+            let (status, value) = c.atomic(id, AtomicOp::Add, 8, address, 1, 0);
+            assert_eq!(status, Status::Ok);
+            assert!(word(&c, id, 8) > value, "the own copy has it when it is done");
+            seen.push(value);
+        }
+        assert_eq!(seen, (0..10).collect::<Vec<_>>(), "seed {seed}");
+        c.settle();
+        copies_are_equal(&c).unwrap();
+    }
+}
+
+/// A copy joins while others store: it misses nothing.
+#[test]
+fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
+    over_seeds(100, 5_000, |seed| {
+        let mut c = cluster(4, seed, None, |_| {});
+        for id in 0..3 {
+            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
+        }
+        // The late one's page is not what it will be.
+        c.poke(3, 0, 100, 8, 0xdead);
+        let command = set(&mut c, 3, 0, admin::COUNTERS);
+        let mut slot = None;
+        for value in 1..=60u64 {
+            let (id, at) = (c.rng.below(3) as u16, c.rng.below(8000) as u64 * 8);
+            store(&mut c, id, at, 8, value);
+            if value == 20 {
+                slot = Some(c.post(3, command.into()));
+            }
+            for _ in 0..c.rng.below(10) {
+                c.step();
+            }
+        }
+        c.settle();
+        let done = c.completion(3, slot.unwrap());
+        if done.status != 0 || done.seq == 0 {
+            return Err(format!("the join ended with {done:?}"));
+        }
+        copies_are_equal(&c)?;
+        // Another one leaves, with stores of its own on their way; what comes later is not for it.
+        store(&mut c, 2, 0, 8, 1001);
+        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+        assert_eq!(c.admin(2, leave).status, 0);
+        assert_eq!(word(&c, 0, 0), 1001, "its own stores were waited for");
+        store(&mut c, 1, 0, 8, 1002);
+        c.settle();
+        assert_eq!((word(&c, 0, 0), word(&c, 1, 0), word(&c, 3, 0)), (1002, 1002, 1002));
+        assert_eq!(word(&c, 2, 0), 1001);
+        // It is an ordinary page again, and may be a copy again.
+        assert_eq!(join(&mut c, 2, 0, admin::COUNTERS), Status::Ok);
+        c.settle();
+        copies_are_equal(&c)
+    });
+}
+
+#[test]
+fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
+    for seed in 0..60 {
+        let mut c = replicated(4, seed, admin::COUNTERS, None, |_| {});
+        for value in 1..=20u64 {
+            let id = c.rng.below(4) as u16;
+            store(&mut c, id, value % 4 * 8, 8, value);
+        }
+        for _ in 0..c.rng.below(100) {
+            c.step();
+        }
+        for id in 1..4 {
+            c.event(id, Event::NodeDown { node: 0 });
+        }
+        c.lose_packets_of(0);
+        c.settle();
+        for id in 1..4 {
+            let told = u64::from(Status::NodeDown as u16) << 16 | event::REPLICA_ORPHANED;
+            assert!(c.events(id, 64).contains(&(event::REPLICA, 0, told)), "seed {seed}: node {id} is told");
+            assert_eq!(c.nodes[usize::from(id)].hib.pending_counters(), 0);
+            // Nothing hangs: quiet ends, and reports what was lost.
+            c.quiet(id, OWN.into(), 500);
+        }
+        // Node 2 is the home now; its page is the truth.
+        assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
+        for id in [1, 3] {
+            assert_eq!(join(&mut c, id, 2, admin::COUNTERS), Status::Ok);
+        }
+        for id in 1..4 {
+            c.admin(id, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+            store(&mut c, id, 64 + u64::from(id) * 8, 8, 7000 + u64::from(id));
+        }
+        c.settle();
+        for id in 1..4 {
+            for other in 1..4u16 {
+                assert_eq!(word(&c, id, 64 + u64::from(other) * 8), 7000 + u64::from(other), "seed {seed}");
+            }
+            assert_eq!(c.ram_u64(id, EXPORTS), c.ram_u64(2, EXPORTS));
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_goes_holds_nobody_up() {
+    for seed in 0..60 {
+        let mut c = replicated(4, seed, admin::COUNTERS, None, |_| {});
+        for value in 1..=20u64 {
+            let id = c.rng.below(3) as u16;
+            store(&mut c, id, value % 4 * 8, 8, value);
+        }
+        for _ in 0..c.rng.below(60) {
+            c.step();
+        }
+        for id in 0..3 {
+            c.event(id, Event::NodeDown { node: 3 });
+        }
+        c.lose_packets_of(3);
+        for id in 0..3 {
+            assert_eq!(c.quiet(id, OWN.into(), 9), 0, "seed {seed}");
+        }
+        c.settle();
+        for id in 1..3 {
+            assert_eq!(c.ram_u64(id, EXPORTS), c.ram_u64(0, EXPORTS));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let mut c = replicated(3, 1, admin::COUNTERS, None, |_| {});
+    let status =
+        |c: &mut Cluster, id, command: ReplicaCommand| Status::from_u16(c.admin(id, command.into()).status as u16);
+    let good = set(&mut c, 1, 0, admin::COUNTERS);
+    // Twice; with another home; a home that is a copy; a node that is not there; a page that is not granted; a mode that is none.
+    assert_eq!(status(&mut c, 1, good), Status::NotHome);
+    let other = set(&mut c, 1, 2, admin::COUNTERS);
+    assert_eq!(status(&mut c, 1, other), Status::NotHome, "two owners");
+    assert_eq!(status(&mut c, 1, ReplicaCommand { node: 1, home_page: 0, ..good }), Status::NotHome);
+    c.export(2, "second", 1, 1, RIGHTS);
+    let of_copy = ReplicaCommand { page: 1, ..set(&mut c, 2, 1, admin::COUNTERS) };
+    assert_eq!(status(&mut c, 2, of_copy), Status::NotHome, "a copy is no home");
+    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, node: 7, ..good }), Status::BadNode);
+    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 9, ..good }), Status::NotGranted);
+    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, mode: 0, ..good }), Status::Invalid);
+    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, home_generation: 1, ..good }), Status::Stale);
+    // Reflected writes of somebody who is not the home.
+    let at = RemoteAddr { page: 0, offset: 0, generation: good.home_generation };
+    let forged = Body::Reflected { at, size: 8, data: 0xbad, writer: 2 };
+    let (incarnation, target) = (c.nodes[2].hib.incarnation(), c.nodes[1].hib.incarnation());
+    let refused = c.nodes[1].hib.counters().refused;
+    c.event(1, Event::Packet(Packet { src: 2, dst: 1, tag: 5, incarnation, target, body: forged }));
+    c.settle();
+    assert_eq!(word(&c, 1, 0), 0);
+    assert_eq!(c.nodes[1].hib.counters().refused, refused + 1);
+    // Updates of somebody who is not a copy.
+    let update = Body::Update { at, context: 0, size: 8, data: 0xbad };
+    let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+    assert_eq!(c.admin(2, leave).status, 0);
+    let target = c.nodes[0].hib.incarnation();
+    c.event(0, Event::Packet(Packet { src: 2, dst: 0, tag: 6, incarnation, target, body: update }));
+    c.settle();
+    assert_eq!((word(&c, 0, 0), word(&c, 1, 0)), (0, 0));
+    // The home is revoked: its copies are told, and their stores are refused.
+    let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
+    store(&mut c, 1, 0, 8, 1);
+    assert_eq!(c.admin(0, clear).status, 0);
+    c.settle();
+    store(&mut c, 1, 0, 8, 2);
+    c.settle();
+    let events = c.events(1, 64);
+    assert!(events.iter().any(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0), "{events:?}");
+    assert_ne!(c.nodes[1].hib.import_state(OWN) >> 16, 0);
+}
