@@ -150,6 +150,8 @@ pub(crate) struct Peer {
     /// Requests sent since both nodes live their present lives, modulo 2^32.
     pub(crate) requests: u32,
     outstanding: u32,
+    /// How often everything outstanding to it was given up.
+    round: u32,
     /// Imports with elements that wait, in turns.
     pub(crate) enqueuers: VecDeque<u16>,
     /// Multicasts for its copies, with their tags.
@@ -212,8 +214,7 @@ pub(crate) struct Issuer {
     openings: u64,
     /// Tag index -> (tag, node, what).
     sent: Vec<Option<(u32, NodeId, Sent)>>,
-    free_tags: Vec<u32>,
-    tag_round: u32,
+    free_tags: BTreeSet<u32>,
     questions: BTreeMap<u64, Question>,
     next_question: u64,
     deadlines: BTreeSet<(u64, u64)>,
@@ -222,7 +223,8 @@ pub(crate) struct Issuer {
     throttled: BTreeSet<u16>,
 }
 
-/// A tag is an index into the table of sent requests, with a round above it that makes late answers recognisable.
+/// A tag is an index into the table of sent requests, with its peer's round above it, which makes answers recognisable that come after the
+/// peer was given up. Indices depend on what is outstanding alone, so that boards in the same state go on alike.
 const TAG_INDEX_BITS: u32 = 20;
 
 fn ones(size: u8) -> u64 {
@@ -244,8 +246,7 @@ impl Issuer {
             contexts: BTreeMap::new(),
             openings: 0,
             sent: Vec::new(),
-            free_tags: Vec::new(),
-            tag_round: 0,
+            free_tags: BTreeSet::new(),
             questions: BTreeMap::new(),
             next_question: 0,
             deadlines: BTreeSet::new(),
@@ -287,15 +288,15 @@ impl Issuer {
     }
 
     pub(crate) fn take_tag(&mut self, node: NodeId, sent: Sent) -> u32 {
-        let index = match self.free_tags.pop() {
+        let index = match self.free_tags.pop_first() {
             Some(index) => index,
             None => {
                 self.sent.push(None);
                 self.sent.len() as u32 - 1
             }
         };
-        self.tag_round = self.tag_round.wrapping_add(1);
-        let tag = index | self.tag_round << TAG_INDEX_BITS;
+        let round = self.peers.get(usize::from(node)).map_or(0, |peer| peer.round);
+        let tag = index | round << TAG_INDEX_BITS;
         self.sent[index as usize] = Some((tag, node, sent));
         tag
     }
@@ -306,7 +307,11 @@ impl Issuer {
         match *entry {
             Some((t, n, sent)) if t == tag && n == node => {
                 *entry = None;
-                self.free_tags.push(index);
+                self.free_tags.insert(index);
+                while let Some(None) = self.sent.last() {
+                    self.sent.pop();
+                    self.free_tags.remove(&(self.sent.len() as u32));
+                }
                 Some(sent)
             }
             _ => None,
@@ -748,6 +753,7 @@ impl Hib {
     pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
+        peer.round = peer.round.wrapping_add(1);
         peer.requests = 0;
         let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
         peer.waiting.retain(|(_, w)| match w {
@@ -839,9 +845,9 @@ impl Hib {
         let mut fresh = Issuer::new(&self.config);
         for (new, old) in fresh.peers.iter_mut().zip(&self.issuer.peers) {
             new.incarnation = old.incarnation;
+            // Tags stay unique across the reset.
+            new.round = old.round.wrapping_add(1);
         }
-        // Tags stay unique across the reset.
-        fresh.tag_round = self.issuer.tag_round;
         fresh.next_question = self.issuer.next_question;
         fresh.openings = self.issuer.openings;
         self.issuer = fresh;
