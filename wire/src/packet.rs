@@ -14,6 +14,9 @@ pub const HEADER_LEN: usize = 56;
 pub const MAX_BLOCK: usize = 8192;
 /// No node, in [`Body::Rehome`].
 pub const NO_NODE: NodeId = NodeId::MAX;
+/// All members of a group, as the destination of a packet of [`Class::Reflected`]: the switch makes a copy for each of the nodes that
+/// [`Frame::Group`](crate::link::Frame::Group) named for its page, with that node as `dst` and its incarnation as `target`.
+pub const MULTICAST: NodeId = NodeId::MAX - 1;
 /// Bytes of the longest packet.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
 const LOOKUP_LEN: usize = 88;
@@ -441,14 +444,15 @@ impl Body {
 pub struct Packet {
     /// Sending node.
     pub src: NodeId,
-    /// Receiving node.
+    /// Receiving node, or [`MULTICAST`].
     pub dst: NodeId,
     /// The requester's transaction number, returned in the reply.
     pub tag: u32,
     /// The requester's incarnation, returned in the reply: a reply to an earlier life is dropped.
     pub incarnation: u32,
     /// In a request, the receiver's incarnation as the requester knows it: a store or load meant for an earlier life is
-    /// refused, so that none passes one that was lost when that life ended. Zero in replies.
+    /// refused, so that none passes one that was lost when that life ended. Zero in replies and, until the switch makes its copies, in
+    /// packets to [`MULTICAST`].
     pub target: u32,
     /// What it says.
     pub body: Body,
