@@ -57,6 +57,24 @@ pub enum Error {
         /// The driver's answer.
         errno: Errno,
     },
+    /// The driver did not make a replicated segment.
+    #[error("replicated segment {name:?} of {size} bytes is not made: {}", replicate_reason(*.status, *.errno))]
+    Replicate {
+        /// Its name.
+        name: String,
+        /// Its size in bytes.
+        size: u64,
+        /// Why, if it is one of the board's reasons.
+        status: Option<Status>,
+        /// The driver's answer.
+        errno: Errno,
+    },
+    /// The producer of a broadcast has gone on without this consumer, which was too slow.
+    #[error("{what}: the producer has gone on without this consumer, which did not keep up: join again, further on")]
+    Evicted {
+        /// The broadcast.
+        what: String,
+    },
     /// The driver did not make a queue.
     #[error("queue {name:?} of 1 + {quota} buffers of {words} words is not made: {}", queue_reason(*.errno))]
     Queue {
@@ -162,7 +180,7 @@ impl Error {
     /// The board's reason, if there is one.
     pub fn status(&self) -> Option<Status> {
         match self {
-            Error::Import { status, .. } => *status,
+            Error::Import { status, .. } | Error::Replicate { status, .. } => *status,
             Error::Failed { status, .. } => Some(*status),
             Error::Export { errno, .. } | Error::Queue { errno, .. } => status_of(*errno),
             Error::Broken { broken, .. } if broken.fault == Fault::Header => Some(Status::QueueHeader),
@@ -178,6 +196,7 @@ impl Error {
             | Error::Export { errno, .. }
             | Error::Queue { errno, .. }
             | Error::Import { errno, .. }
+            | Error::Replicate { errno, .. }
             | Error::Os { errno, .. } => *errno,
             Error::Abi { .. } => Errno::PROTO,
             Error::Argument { .. } | Error::Bounds { .. } | Error::Misaligned { .. } => Errno::INVAL,
@@ -185,6 +204,7 @@ impl Error {
             Error::Failed { status, .. } => return errno_of(*status),
             Error::Broken { .. } => Errno::UCLEAN,
             Error::Pending { .. } => Errno::AGAIN,
+            Error::Evicted { .. } => Errno::OVERFLOW,
             Error::Gone { .. } => Errno::NODEV,
         }
         .raw_os_error()
@@ -266,6 +286,20 @@ fn export_reason(errno: Errno) -> String {
     }
 }
 
+fn replicate_reason(status: Option<Status>, errno: Errno) -> String {
+    match (status, errno) {
+        (_, Errno::NOSPC) => {
+            "the board's table of exports or of imports is full, or this process has 256 replicated segments: leave some first"
+                .into()
+        }
+        (Some(Status::NameTaken), _) | (None, Errno::EXIST | Errno::NOMEM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NODEV) => {
+            export_reason(errno)
+        }
+        (Some(status), _) => format!("{}{}", status_text(status), status_remedy(status)),
+        (None, errno) => errno.to_string(),
+    }
+}
+
 fn queue_reason(errno: Errno) -> String {
     match errno {
         Errno::INVAL => {
@@ -299,6 +333,14 @@ fn import_reason(object: Object, name: &str, node: u32, status: Option<Status>, 
         Some(Status::NoSegment) => format!("{object} does not exist: is its owner running?"),
         Some(Status::NotQueue) if kind == Object::Queue => {
             format!("{object} cannot be imported: it is a segment, not a queue; Node::import opens it")
+        }
+        Some(Status::NotHome) if kind == Object::Replicated => {
+            format!("{object} cannot be joined: it is not replicated in this mode there, or that node is not its home")
+        }
+        Some(Status::Busy) if kind == Object::Replicated => {
+            format!(
+                "{object} cannot be joined: this node has a copy of it already, or its home is not ready; try again"
+            )
         }
         Some(Status::NoHold) => format!(
             "{object} cannot be imported: node {node} has no hold slots left for another import of a queue; close some \
@@ -337,6 +379,8 @@ pub enum Object {
     Segment,
     /// A notification queue.
     Queue,
+    /// A replicated segment.
+    Replicated,
 }
 
 impl Object {
@@ -351,6 +395,7 @@ impl std::fmt::Display for Object {
         f.write_str(match self {
             Object::Segment => "segment",
             Object::Queue => "queue",
+            Object::Replicated => "replicated segment",
         })
     }
 }
@@ -376,6 +421,7 @@ fn status_remedy(status: Status) -> &'static str {
         Status::NotLocal => "; copy by way of memory of this node",
         Status::NoSpace => "; give something up first",
         Status::QueueHeader => "; a process that maps the queue has written there: make it anew, and import it again",
+        Status::NotHome => "; its home has gone: one of its nodes adopts it, and the others join that one",
         Status::NotQueue => "; enqueue through Queue::import only",
         _ => "",
     }

@@ -29,31 +29,40 @@ pub(crate) enum Scope<'a> {
     All,
 }
 
-/// Nodes that this context can store to: how many of its imports each has.
+/// Where stores go that are in order among themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Destination {
+    /// To one node.
+    Node(NodeId),
+    /// To the copies of one replicated segment, of which this is the import.
+    Copies(u32),
+}
+
+/// Destinations that this context can store to: how many of its imports each has.
 #[derive(Debug, Default)]
 pub(crate) struct Destinations {
-    imports: Mutex<BTreeMap<NodeId, u32>>,
-    /// Number of different nodes.
-    nodes: AtomicUsize,
+    imports: Mutex<BTreeMap<Destination, u32>>,
+    /// Number of different ones.
+    count: AtomicUsize,
 }
 
 impl Destinations {
-    pub(crate) fn enter(&self, node: NodeId) {
+    pub(crate) fn enter(&self, destination: Destination) {
         let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        *imports.entry(node).or_default() += 1;
-        self.nodes.store(imports.len(), Ordering::Release);
+        *imports.entry(destination).or_default() += 1;
+        self.count.store(imports.len(), Ordering::Release);
     }
 
     /// An import has been closed, and with it nothing of it is on its way any more.
-    pub(crate) fn leave(&self, node: NodeId) {
+    pub(crate) fn leave(&self, destination: Destination) {
         let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = imports.get_mut(&node) {
+        if let Some(count) = imports.get_mut(&destination) {
             *count -= 1;
             if *count == 0 {
-                imports.remove(&node);
+                imports.remove(&destination);
             }
         }
-        self.nodes.store(imports.len(), Ordering::Release);
+        self.count.store(imports.len(), Ordering::Release);
     }
 }
 
@@ -89,7 +98,7 @@ impl Inner {
 
     /// Orders, see [`Node::fence`](crate::Node::fence).
     pub(crate) fn fence(&self) -> Result<()> {
-        if self.destinations.nodes.load(Ordering::Acquire) <= 1 && self.slots.unfinished() == 0 {
+        if self.destinations.count.load(Ordering::Acquire) <= 1 && self.slots.unfinished() == 0 {
             fence();
             return Ok(());
         }
@@ -125,16 +134,20 @@ mod tests {
     #[test]
     fn destinations_are_counted_once_each() {
         let destinations = Destinations::default();
-        let nodes = || destinations.nodes.load(Ordering::Relaxed);
-        destinations.enter(3);
-        destinations.enter(3);
-        assert_eq!(nodes(), 1);
-        destinations.enter(0);
-        assert_eq!(nodes(), 2);
-        destinations.leave(3);
-        assert_eq!(nodes(), 2);
-        destinations.leave(3);
-        destinations.leave(0);
-        assert_eq!(nodes(), 0);
+        let count = || destinations.count.load(Ordering::Relaxed);
+        destinations.enter(Destination::Node(3));
+        destinations.enter(Destination::Node(3));
+        assert_eq!(count(), 1);
+        destinations.enter(Destination::Node(0));
+        assert_eq!(count(), 2);
+        // The copies of a replicated segment are elsewhere than the node of the same number.
+        destinations.enter(Destination::Copies(3));
+        assert_eq!(count(), 3);
+        destinations.leave(Destination::Node(3));
+        assert_eq!(count(), 3);
+        destinations.leave(Destination::Node(3));
+        destinations.leave(Destination::Node(0));
+        destinations.leave(Destination::Copies(3));
+        assert_eq!(count(), 0);
     }
 }

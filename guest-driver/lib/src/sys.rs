@@ -43,6 +43,10 @@ ioctls! {
     queue_service, 15, Handle;
     queue_state, 16, QueueState;
     queue_pop, 17, QueuePop;
+    replicate, 18, Replica;
+    replica_leave, 19, Handle;
+    replica_state, 20, ReplicaState;
+    replica_adopt, 21, Handle;
 }
 
 /// Memory mapped from the device; unmapped on drop.
