@@ -19,8 +19,8 @@
 #define TG_MINORS 256
 
 /*
- * Tears down exports, imports, queues and contexts, and handles overflows; outlives
- * the boards.
+ * Tears down exports, imports, queues, replicated segments and contexts, and handles
+ * overflows; outlives the boards.
  */
 struct workqueue_struct *tg_workers;
 
@@ -299,7 +299,8 @@ static void tg_take_down(struct tg_device *tg)
 
 	if (!tg_device_answers(tg) || tg_revoke_all(tg, end) ||
 	    !tg_withdraw_all(tg, &tg->segments, end) ||
-	    !tg_withdraw_all(tg, &tg->queues, end))
+	    !tg_withdraw_all(tg, &tg->queues, end) ||
+	    !tg_withdraw_all(tg, &tg->replicas, end))
 		return;
 	request.counter.opcode = TG_ADMIN_COUNTER_SET;
 	for (i = 0; i < tg->counter_limit; i++) {
@@ -336,6 +337,7 @@ static void tg_device_release(struct device *dev)
 	xa_destroy(&tg->remotes);
 	xa_destroy(&tg->segments);
 	xa_destroy(&tg->queues);
+	xa_destroy(&tg->replicas);
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
 	kvfree(tg->counters);
@@ -370,6 +372,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
 	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
 	xa_init_flags(&tg->queues, XA_FLAGS_ALLOC);
+	xa_init_flags(&tg->replicas, XA_FLAGS_ALLOC);
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;

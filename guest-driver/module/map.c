@@ -16,6 +16,9 @@
  * The import of a queue has one, the enqueue window, where a store appends an
  * element. The other two are not for it: head and tail of the queue are out of
  * its senders' reach (SPEC E14).
+ *
+ * A replicated segment's copy can only be read (SPEC E22b). Stores go through the
+ * plain window of its own import, which is mapped under a kind of its own.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -50,6 +53,8 @@ void tg_zap(struct tg_object *obj)
 		return;
 	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ARGUMENT, obj->handle), length, 1);
 	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ENQUEUE, obj->handle), length, 1);
+	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_REPLICA_WINDOW, obj->handle),
+			    length, 1);
 }
 
 /**
@@ -152,11 +157,13 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 		pfn = tg_memory_pfn(file->status, page);
 		break;
 	case TG_MMAP_EXPORT:
+	case TG_MMAP_REPLICA:
 		pfn = tg_memory_pfn(tg_segment_of(obj)->memory, page);
 		break;
 	case TG_MMAP_IMPORT:
 	case TG_MMAP_ARGUMENT:
 	case TG_MMAP_ENQUEUE:
+	case TG_MMAP_REPLICA_WINDOW:
 		remote = tg_remote_of(obj);
 		if (remote->state & TG_STATE_CONGESTED) {
 			up_read(&tg->map_lock);
@@ -204,8 +211,10 @@ static const struct vm_operations_struct tg_vm_ops = {
  */
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file)
 {
+	unsigned long kind = vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT;
+
 	return vma->vm_ops == &tg_vm_ops && vma->vm_file->private_data == file &&
-	       vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT == TG_MMAP_IMPORT;
+	       (kind == TG_MMAP_IMPORT || kind == TG_MMAP_REPLICA_WINDOW);
 }
 
 /*
@@ -216,6 +225,8 @@ static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 			 vm_flags_t *denied, vm_flags_t *needed)
 {
 	if ((kind == TG_MMAP_ENQUEUE) != (remote->rights == TG_RIGHT_ENQUEUE))
+		return -EACCES;
+	if (kind == TG_MMAP_REPLICA_WINDOW && !tg_remote_is_own(remote))
 		return -EACCES;
 	switch (kind) {
 	case TG_MMAP_ENQUEUE:
@@ -259,6 +270,7 @@ static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, 
 	switch (kind) {
 	case TG_MMAP_EXPORT:
 	case TG_MMAP_QUEUE:
+	case TG_MMAP_REPLICA:
 		return tg_object_find(file, kind, handle);
 	default:
 		return tg_object_find(file, TG_MMAP_IMPORT, handle);
@@ -266,8 +278,8 @@ static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, 
 }
 
 /**
- * tg_mmap() - maps a context page, a status page, an export, a queue or a window
- * of an import
+ * tg_mmap() - maps a context page, a status page, an export, a queue, a copy of a
+ * replicated segment, or a window of an import
  * @filp: Open file.
  * @vma: What the process asks for.
  *
@@ -302,6 +314,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 	case TG_MMAP_IMPORT:
 	case TG_MMAP_ARGUMENT:
 	case TG_MMAP_ENQUEUE:
+	case TG_MMAP_REPLICA:
+	case TG_MMAP_REPLICA_WINDOW:
 		obj = tg_mmap_find(file, kind, handle);
 		if (!obj)
 			return -EINVAL;
@@ -309,6 +323,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		io = obj->kind == TG_MMAP_IMPORT;
 		if (io)
 			err = tg_remote_map(tg_remote_of(obj), kind, &denied, &needed);
+		else if (kind == TG_MMAP_REPLICA)
+			denied |= VM_WRITE;
 		break;
 	default:
 		return -EINVAL;
