@@ -40,6 +40,8 @@ pub struct HibConfig {
     pub holds: u32,
     /// Pending-write counters: aligned 8-byte words of replicated pages with stores of this node that have not come back (SPEC item 26).
     pub pending_writes: u16,
+    /// A multicast to all copies of a page is one packet, which the switch copies; else one packet for each copy.
+    pub fanout_by_switch: bool,
     /// How arguments are told apart.
     pub launching: Launching,
     /// A deliberate bug that a check must find.
@@ -123,6 +125,7 @@ impl HibConfig {
             hold: 32,
             holds: 8192,
             pending_writes: 32,
+            fanout_by_switch: true,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

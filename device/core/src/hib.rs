@@ -405,6 +405,7 @@ impl Hib {
         }
         self.server.forget_credits();
         self.server.forget_performed(self.config.node);
+        self.replica_link_lost();
         self.cause(Cause::LinkState, out);
     }
 

@@ -154,8 +154,6 @@ pub(crate) struct Peer {
     round: u32,
     /// Imports with elements that wait, in turns.
     pub(crate) enqueuers: VecDeque<u16>,
-    /// Multicasts for its copies, with their tags.
-    pub(crate) reflected: VecDeque<(u32, Body)>,
     /// Copies with blocks left to start, in turns; blocks under way.
     pub(crate) copies: VecDeque<u64>,
     pub(crate) blocks: u32,
@@ -503,13 +501,13 @@ impl Hib {
         for node in 0..self.issuer.peers.len() {
             self.pump(node as NodeId, out);
         }
+        self.pump_reflected(out);
     }
 
     /// Sends what the window of outstanding requests, the holds of queues and the credits allow.
     pub(crate) fn pump(&mut self, node: NodeId, out: &mut Vec<Action>) {
         self.pump_requests(node, out);
         self.pump_elements(node, out);
-        self.pump_reflected(node, out);
     }
 
     fn pump_requests(&mut self, node: NodeId, out: &mut Vec<Action>) {

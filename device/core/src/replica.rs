@@ -10,6 +10,10 @@
 //!
 //! Everything that touches a replicated page is *work*: done one after the other in the order of its arrival, each piece in one or more
 //! guest-memory steps. So the order of the home's memory is the order in which it multicasts, and a copy's counters and memory agree.
+//!
+//! What a home has for its copies leaves in one queue for all of them, so that a copy gets it in order, whether the switch copies it
+//! or each copy has a packet of its own. Which of the two is decided when it leaves: it is one packet if it is for exactly the nodes
+//! that the switch knows as the page's group then.
 
 use crate::config::Bug;
 use crate::events::Cause;
@@ -18,7 +22,8 @@ use crate::imports::{Asked, Waiting};
 use crate::{Action, Notice, Step, StepResult};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::packet::NO_NODE;
+use telegraphos_wire::link::MAX_MEMBERSHIPS;
+use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{Body, Class, MAX_BLOCK, NodeId, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
 
 /// How stores reach the copies.
@@ -43,6 +48,8 @@ enum Work {
     Fill(Packet),
     /// A part of this page for a new copy at this node, from this offset.
     Read(NodeId, u32),
+    /// What came over a link that is no more: its step is in flight, and nobody waits for it.
+    Lost,
 }
 
 /// One replicated page.
@@ -91,6 +98,19 @@ struct Multicast {
     answer: Option<(Packet, Body)>,
 }
 
+/// A multicast that waits for credits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Outgoing {
+    tag: u32,
+    body: Body,
+    /// Whom it has still to be sent to, ascending.
+    to: Vec<NodeId>,
+}
+
+/// Low bits of a multicast's tag: the lowest number that was free. Above them is the round, which makes acknowledgements recognisable
+/// that come after their sender was given up.
+const TAG_INDEX_BITS: u32 = 20;
+
 /// A request of this node's processors that the home answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Forward {
@@ -106,6 +126,12 @@ pub(crate) struct Replicas {
     /// The counter cache: for (page, offset of an aligned 8-byte word) the pending writes of each byte (E18).
     pending: BTreeMap<(u32, u32), [u16; 8]>,
     multicasts: BTreeMap<u32, Multicast>,
+    /// How often a copy was given up that had not acknowledged everything.
+    round: u32,
+    /// What waits for credits of the link, for all copies of all pages.
+    outgoing: VecDeque<Outgoing>,
+    /// The groups that the switch knows, by page: at least two members each, ascending.
+    groups: BTreeMap<u32, Vec<NodeId>>,
     forwards: BTreeMap<u64, Forward>,
     /// This node's processor waits for a free counter.
     stalled: bool,
@@ -289,6 +315,7 @@ impl Hib {
                 self.complete_status(slot, Status::Stale, out);
             }
         }
+        self.announce_group(page, out);
         true
     }
 
@@ -395,6 +422,7 @@ impl Hib {
             return Served::Refused(Status::Busy);
         }
         replica.work.push_back(Work::Read(source, 0));
+        self.announce_group(page, out);
         self.work_on(page, out);
         Served::Answer(Body::WriteAck { status: Status::Ok })
     }
@@ -523,7 +551,7 @@ impl Hib {
             Work::Fill(Packet { body: Body::Fill { at, data, .. }, .. }) => {
                 Some(Step::StoreBlock { address: place(at.offset), data: data.clone() })
             }
-            Work::Fill(_) => None,
+            Work::Fill(_) | Work::Lost => None,
             Work::Read(_, offset) => Some(Step::LoadBlock { address: place(*offset), length: MAX_BLOCK as u32 }),
         }
     }
@@ -599,7 +627,7 @@ impl Hib {
                 let at = RemoteAddr { page, offset, generation: replica.generation };
                 self.multicast(&[to], Body::Fill { at, data, last }, None, out);
             }
-            (Work::Read(..), _) => {}
+            (Work::Read(..) | Work::Lost, _) => {}
         }
     }
 
@@ -642,7 +670,7 @@ impl Hib {
                 self.serve_again(source, out);
             }
             Work::Apply(packet, _) | Work::Fill(packet) => self.acknowledge_copy(&packet, status, out),
-            Work::Read(..) => {}
+            Work::Read(..) | Work::Lost => {}
         }
     }
 
@@ -724,29 +752,71 @@ impl Hib {
         }
         let answer = answer.filter(|_| !self.config.has(Bug::AcknowledgeEarly));
         let multicasts = &mut self.server.replicas.multicasts;
-        let tag = (0..).zip(multicasts.keys()).find(|(free, used)| free != *used).map(|(free, _)| free);
-        let tag = tag.unwrap_or(multicasts.len() as u32);
+        let first = self.server.replicas.round << TAG_INDEX_BITS;
+        let used = multicasts.range(first..).map(|(tag, _)| *tag);
+        let tag = used.fold(first, |free, used| if free == used { free.wrapping_add(1) } else { free });
         let page = body.page();
         multicasts.insert(tag, Multicast { page, waits: to.iter().copied().collect(), answer });
-        for node in to {
-            self.issuer.peers[usize::from(*node)].reflected.push_back((tag, body.clone()));
-        }
-        for node in to {
-            self.pump_reflected(*node, out);
-        }
+        self.server.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
+        self.pump_reflected(out);
     }
 
     /// Sends what credits allow.
-    pub(crate) fn pump_reflected(&mut self, node: NodeId, out: &mut Vec<Action>) {
+    pub(crate) fn pump_reflected(&mut self, out: &mut Vec<Action>) {
         loop {
-            let target = self.target(node);
+            let replicas = &mut self.server.replicas;
+            let Some(first) = replicas.outgoing.front_mut() else { return };
+            let Some(node) = first.to.first().copied() else {
+                replicas.outgoing.pop_front();
+                continue;
+            };
             let Some(link) = self.link.as_mut().filter(|link| link.credits[Class::Reflected as usize] > 0) else {
                 return;
             };
-            let Some((tag, body)) = self.issuer.peers[usize::from(node)].reflected.pop_front() else { return };
             link.credits[Class::Reflected as usize] -= 1;
-            let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
+            let (tag, body) = (first.tag, first.body.clone());
+            let (dst, target) = if replicas.groups.get(&body.page()) == Some(&first.to) {
+                first.to.clear();
+                (MULTICAST, 0)
+            } else {
+                first.to.remove(0);
+                (node, self.target(node))
+            };
+            let packet = Packet { src: self.config.node, dst, tag, incarnation: self.incarnation, target, body };
             self.transmit(packet, out);
+        }
+    }
+
+    /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no group.
+    fn announce_group(&mut self, page: u32, out: &mut Vec<Action>) {
+        let replicas = &mut self.server.replicas;
+        if !self.config.fanout_by_switch || self.link.is_none() {
+            return;
+        }
+        let replica = replicas.pages.get(&page).filter(|replica| replica.copies.len() > 1);
+        let mut members: Vec<NodeId> = replica.map_or(Vec::new(), |replica| replica.copies.keys().copied().collect());
+        let others = replicas.groups.iter().filter(|group| *group.0 != page).map(|group| group.1.len()).sum::<usize>();
+        if others + members.len() > MAX_MEMBERSHIPS {
+            members.clear();
+        }
+        let known = replicas.groups.remove(&page).unwrap_or_default();
+        if !members.is_empty() {
+            replicas.groups.insert(page, members.clone());
+        }
+        if members != known {
+            out.push(Action::Group { page, members });
+        }
+    }
+
+    /// The link is gone. The switch knows no group of this node any more; what came over it took none of the next link's credits, and the
+    /// homes that sent it are lost.
+    pub(crate) fn replica_link_lost(&mut self) {
+        self.server.replicas.groups.clear();
+        for replica in self.server.replicas.pages.values_mut() {
+            if let Some(first @ (Work::Apply(..) | Work::Fill(_))) = replica.work.front_mut().filter(|_| replica.busy) {
+                *first = Work::Lost;
+            }
+            replica.work.retain(|work| !matches!(work, Work::Apply(..) | Work::Fill(_)));
         }
     }
 
@@ -813,17 +883,28 @@ impl Hib {
     // ---- members come and go ----
 
     /// A node is a copy of a page no more: nothing waits for it.
-    fn forget_copy(&mut self, page: u32, node: NodeId, _out: &mut Vec<Action>) {
-        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
-            replica.copies.remove(&node);
+    fn forget_copy(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        if replica.copies.remove(&node).is_some() {
             replica.work.retain(|work| !matches!(work, Work::Read(to, _) if *to == node));
+            self.announce_group(page, out);
         }
     }
 
     /// A node has gone or begun another life: as a home, as a copy, as a requester.
     pub(crate) fn forget_member(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
-        self.issuer.peers[usize::from(node)].reflected.clear();
-        let tags: Vec<u32> = self.server.replicas.multicasts.keys().copied().collect();
+        for outgoing in &mut self.server.replicas.outgoing {
+            outgoing.to.retain(|to| *to != node);
+        }
+        self.server.replicas.outgoing.retain(|outgoing| !outgoing.to.is_empty());
+        let unanswered =
+            self.server.replicas.multicasts.iter().filter(|(_, multicast)| multicast.waits.contains(&node));
+        let tags: Vec<u32> = unanswered.map(|(tag, _)| *tag).collect();
+        if !tags.is_empty() {
+            // Its next life may still acknowledge what was sent to this one: that must not be taken for something else.
+            let round = &mut self.server.replicas.round;
+            *round = (*round + 1) & (u32::MAX >> TAG_INDEX_BITS);
+        }
         for tag in tags {
             self.copy_acknowledged(node, tag, Status::Ok, out);
         }
@@ -846,9 +927,22 @@ impl Hib {
         }
     }
 
-    /// Reset: who waits for the copies of a home that was here is refused.
+    /// Reset: who waits for the copies of a home that was here, or for a page's work, is refused.
     pub(crate) fn refuse_multicasts(&mut self, status: Status, out: &mut Vec<Action>) {
         let replicas = std::mem::take(&mut self.server.replicas);
+        for work in replicas.pages.into_values().flat_map(|replica| replica.work) {
+            match work {
+                Work::Request(source, packet) => {
+                    // It is in service: the head of its source's queue, which nobody else would take away.
+                    self.detach(source, out);
+                    if source != self.config.node {
+                        self.refuse_forward(packet, status, out);
+                    }
+                }
+                Work::Apply(packet, _) | Work::Fill(packet) => self.acknowledge_copy(&packet, status, out),
+                Work::Read(..) | Work::Lost => {}
+            }
+        }
         for multicast in replicas.multicasts.into_values() {
             if let Some((packet, _)) = multicast.answer.filter(|(packet, _)| packet.src != self.config.node) {
                 self.refuse_forward(packet, status, out);

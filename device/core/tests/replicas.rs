@@ -6,21 +6,42 @@
 mod common;
 
 use common::{Cluster, EXPORTS, over_seeds, status_page};
-use hib_core::{Bug, Event, HibConfig};
+use hib_core::{Action, Bar, Bug, Event, HibConfig, StepResult};
+use switch_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
-use telegraphos_wire::{AtomicOp, Body, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
+use telegraphos_wire::{AtomicOp, Body, Class, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
 
 const RIGHTS: Rights = Rights(7);
 /// Import of the own page at each node, and its window slot.
 const OWN: u16 = 10;
 
-fn cluster(n: u16, seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
-    let mut c = Cluster::new(n, seed, |config| {
+/// What carries the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Net {
+    /// An ideal network: a packet of the home for each copy.
+    Ideal,
+    /// The real switch, which copies what the home sends once; maybe with a deliberate bug.
+    FanOut(Option<SwitchBug>),
+    /// The real switch, and a packet of the home for each copy.
+    OneByOne,
+}
+use Net::{FanOut, Ideal, OneByOne};
+
+const NETS: [Net; 3] = [Ideal, FanOut(None), OneByOne];
+
+fn cluster(net: Net, n: u16, seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+    let adjust = |config: &mut HibConfig| {
         config.bug = bug;
         config.outstanding = 4;
         config.credits = [8; 4];
+        config.fanout_by_switch = matches!(net, FanOut(_));
         adjust(config);
-    });
+    };
+    let mut c = match net {
+        Ideal => Cluster::new(n, seed, adjust),
+        FanOut(bug) => Cluster::over_switch(n, seed, bug, adjust),
+        OneByOne => Cluster::switched(n, seed, adjust),
+    };
     for id in 0..n {
         c.export(id, "page", 0, 1, RIGHTS);
         import_own(&mut c, id);
@@ -65,8 +86,8 @@ fn join(c: &mut Cluster, id: u16, home: u16, mode: u32) -> Status {
 }
 
 /// Node 0 is the home of a page that all others copy; or, naively, everybody of everybody's.
-fn replicated(n: u16, seed: u64, mode: u32, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
-    let mut c = cluster(n, seed, bug, adjust);
+fn replicated(net: Net, n: u16, seed: u64, mode: u32, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+    let mut c = cluster(net, n, seed, bug, adjust);
     for id in 0..n {
         let homes = if mode == admin::NAIVE { (0..n).collect() } else { vec![0] };
         if mode == admin::NAIVE {
@@ -121,15 +142,26 @@ fn copies_are_equal(c: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
+/// A node goes.
+fn go(c: &mut Cluster, net: Net, node: u16) {
+    if net != Ideal {
+        return c.disconnect(node);
+    }
+    for id in (0..4).filter(|id| *id != node) {
+        c.event(id, Event::NodeDown { node });
+    }
+    c.lose_packets_of(node);
+}
+
 fn is_subsequence(of: &[u64], part: &[u64]) -> bool {
     let mut of = of.iter();
     part.iter().all(|value| of.any(|other| other == value))
 }
 
 /// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
-fn chaos(seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
+fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
     const WORDS: u64 = 2;
-    let mut c = replicated(n, seed, mode, bug, |config| config.pending_writes = [1, 2, 32][(seed % 3) as usize]);
+    let mut c = replicated(net, n, seed, mode, bug, |config| config.pending_writes = [1, 2, 32][(seed % 3) as usize]);
     let mut mine: Vec<Vec<u64>> = vec![Vec::new(); usize::from(n) * WORDS as usize];
     for value in 1..=40u64 {
         let (id, at) = (c.rng.below(n.into()) as u16, c.rng.below(WORDS as usize) as u64);
@@ -170,29 +202,37 @@ fn finds(what: &str, check: impl Fn(u64) -> Result<(), String>) {
 
 #[test]
 fn i1_i2_i3_i4_i5_all_copies_follow_the_home() {
-    over_seeds(300, 20_000, |seed| chaos(seed, 4, admin::COUNTERS, None));
-    finds("copies without counters", |seed| chaos(seed, 4, admin::OWNER, None));
-    finds("naive multicast", |seed| chaos(seed, 4, admin::NAIVE, None));
-    finds("ignored counters", |seed| chaos(seed, 4, admin::COUNTERS, Some(Bug::IgnoreCounters)));
+    for net in NETS {
+        over_seeds(300, 20_000, |seed| chaos(net, seed, 4, admin::COUNTERS, None));
+        finds("copies without counters", |seed| chaos(net, seed, 4, admin::OWNER, None));
+        finds("naive multicast", |seed| chaos(net, seed, 4, admin::NAIVE, None));
+        finds("ignored counters", |seed| chaos(net, seed, 4, admin::COUNTERS, Some(Bug::IgnoreCounters)));
+    }
+    // The order of the network is what the protocol rests on, and that nobody is left out.
+    for bug in [SwitchBug::MulticastOvertakes, SwitchBug::SkipMember, SwitchBug::LifoLane] {
+        finds(&format!("{bug:?}"), |seed| chaos(FanOut(Some(bug)), seed, 4, admin::COUNTERS, None));
+    }
 }
 
 /// The papers' anomaly: W2, W3 by one processor, and a read of 2 after it.
 #[test]
 fn without_counters_a_program_sees_its_older_store_again() {
-    let anomaly = |seed, mode| {
-        let mut c = replicated(3, seed, mode, None, |_| {});
+    let anomaly = |net, seed, mode| {
+        let mut c = replicated(net, 3, seed, mode, None, |_| {});
         store(&mut c, 1, 0, 8, 2);
         store(&mut c, 1, 0, 8, 3);
         c.settle();
         if history(&c, 1, 0) == [2, 3, 2, 3] { Err("the copy went 2, 3, 2, 3".to_owned()) } else { Ok(()) }
     };
-    finds("W2, W3, R gives 2", |seed| anomaly(seed, admin::OWNER));
-    over_seeds(50, 1000, |seed| anomaly(seed, admin::COUNTERS));
+    for net in NETS {
+        finds("W2, W3, R gives 2", |seed| anomaly(net, seed, admin::OWNER));
+        over_seeds(50, 1000, |seed| anomaly(net, seed, admin::COUNTERS));
+    }
 }
 
 /// Stores of all sizes to the same words: bytes converge, whoever stored them (E18).
-fn mixed_sizes(seed: u64) -> Result<(), String> {
-    let mut c = replicated(3, seed, admin::COUNTERS, None, |config| config.pending_writes = 1 + (seed % 2) as u16);
+fn mixed_sizes(net: Net, seed: u64) -> Result<(), String> {
+    let mut c = replicated(net, 3, seed, admin::COUNTERS, None, |config| config.pending_writes = 1 + (seed % 2) as u16);
     for value in 1..=30u64 {
         let id = c.rng.below(3) as u16;
         let size = [1u64, 2, 4, 8][c.rng.below(4)];
@@ -208,12 +248,14 @@ fn mixed_sizes(seed: u64) -> Result<(), String> {
 
 #[test]
 fn e18_stores_of_all_sizes_converge() {
-    over_seeds(500, 20_000, mixed_sizes);
+    for net in NETS {
+        over_seeds(300, 20_000, |seed| mixed_sizes(net, seed));
+    }
 }
 
 #[test]
 fn a_counter_cache_of_one_stalls_and_loses_nothing() {
-    let mut c = replicated(2, 1, admin::COUNTERS, None, |config| config.pending_writes = 1);
+    let mut c = replicated(Ideal, 2, 1, admin::COUNTERS, None, |config| config.pending_writes = 1);
     for value in 0..20 {
         store(&mut c, 1, value * 8, 8, value + 1);
     }
@@ -226,8 +268,8 @@ fn a_counter_cache_of_one_stalls_and_loses_nothing() {
 }
 
 /// When quiet returns, every copy has every earlier store (E19); the count of stores taken is the local copy's.
-fn fence(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    let mut c = replicated(4, seed, admin::COUNTERS, bug, |_| {});
+fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = replicated(net, 4, seed, admin::COUNTERS, bug, |_| {});
     for value in 1..=10u64 {
         let id = c.rng.below(4) as u16;
         let at = c.rng.below(4) as u64 * 8;
@@ -254,14 +296,16 @@ fn fence(seed: u64, bug: Option<Bug>) -> Result<(), String> {
 
 #[test]
 fn i7_e19_quiet_waits_for_every_copy() {
-    over_seeds(200, 10_000, |seed| fence(seed, None));
-    finds("an early acknowledgement", |seed| fence(seed, Some(Bug::AcknowledgeEarly)));
+    for net in NETS {
+        over_seeds(150, 10_000, |seed| fence(net, seed, None));
+        finds("an early acknowledgement", |seed| fence(net, seed, Some(Bug::AcknowledgeEarly)));
+    }
 }
 
 #[test]
 fn e22b_stores_taken_are_counted_when_the_own_copy_has_them() {
     for seed in 0..100 {
-        let mut c = replicated(3, seed, admin::COUNTERS, None, |_| {});
+        let mut c = replicated(NETS[seed as usize % 3], 3, seed, admin::COUNTERS, None, |_| {});
         let taken = |c: &Cluster, id| c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
         let id = (seed % 3) as u16;
         for value in 1..=5 {
@@ -281,7 +325,7 @@ fn e22b_stores_taken_are_counted_when_the_own_copy_has_them() {
 #[test]
 fn e20_atomics_run_at_the_home() {
     for seed in 0..50 {
-        let mut c = replicated(3, seed, admin::COUNTERS, None, |_| {});
+        let mut c = replicated(NETS[seed as usize % 3], 3, seed, admin::COUNTERS, None, |_| {});
         let mut seen = Vec::new();
         for round in 0..10 {
             let id = (round % 3) as u16;
@@ -300,8 +344,8 @@ fn e20_atomics_run_at_the_home() {
 /// A copy joins while others store: it misses nothing.
 #[test]
 fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
-    over_seeds(100, 5_000, |seed| {
-        let mut c = cluster(4, seed, None, |_| {});
+    over_seeds(150, 5_000, |seed| {
+        let mut c = cluster(NETS[seed as usize % 3], 4, seed, None, |_| {});
         for id in 0..3 {
             assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
         }
@@ -344,7 +388,8 @@ fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
 #[test]
 fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
     for seed in 0..60 {
-        let mut c = replicated(4, seed, admin::COUNTERS, None, |_| {});
+        let net = NETS[seed as usize % 3];
+        let mut c = replicated(net, 4, seed, admin::COUNTERS, None, |_| {});
         for value in 1..=20u64 {
             let id = c.rng.below(4) as u16;
             store(&mut c, id, value % 4 * 8, 8, value);
@@ -352,10 +397,7 @@ fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
         for _ in 0..c.rng.below(100) {
             c.step();
         }
-        for id in 1..4 {
-            c.event(id, Event::NodeDown { node: 0 });
-        }
-        c.lose_packets_of(0);
+        go(&mut c, net, 0);
         c.settle();
         for id in 1..4 {
             let told = u64::from(Status::NodeDown as u16) << 16 | event::REPLICA_ORPHANED;
@@ -386,7 +428,8 @@ fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
 #[test]
 fn a_copy_that_goes_holds_nobody_up() {
     for seed in 0..60 {
-        let mut c = replicated(4, seed, admin::COUNTERS, None, |_| {});
+        let net = NETS[seed as usize % 3];
+        let mut c = replicated(net, 4, seed, admin::COUNTERS, None, |_| {});
         for value in 1..=20u64 {
             let id = c.rng.below(3) as u16;
             store(&mut c, id, value % 4 * 8, 8, value);
@@ -394,10 +437,7 @@ fn a_copy_that_goes_holds_nobody_up() {
         for _ in 0..c.rng.below(60) {
             c.step();
         }
-        for id in 0..3 {
-            c.event(id, Event::NodeDown { node: 3 });
-        }
-        c.lose_packets_of(3);
+        go(&mut c, net, 3);
         for id in 0..3 {
             assert_eq!(c.quiet(id, OWN.into(), 9), 0, "seed {seed}");
         }
@@ -410,7 +450,7 @@ fn a_copy_that_goes_holds_nobody_up() {
 
 #[test]
 fn what_cannot_be_is_refused() {
-    let mut c = replicated(3, 1, admin::COUNTERS, None, |_| {});
+    let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
     let status =
         |c: &mut Cluster, id, command: ReplicaCommand| Status::from_u16(c.admin(id, command.into()).status as u16);
     let good = set(&mut c, 1, 0, admin::COUNTERS);
@@ -453,4 +493,179 @@ fn what_cannot_be_is_refused() {
     let events = c.events(1, 64);
     assert!(events.iter().any(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0), "{events:?}");
     assert_ne!(c.nodes[1].hib.import_state(OWN) >> 16, 0);
+}
+
+// ---- fan-out by the switch ----
+
+/// Packets of the class reflected so far: on the link of node 0 to the switch, and on the links to the others.
+fn reflected_packets(c: &Cluster) -> (u64, Vec<u64>) {
+    let nodes = &c.fabric.as_ref().unwrap().switch.statistics().nodes;
+    let class = Class::Reflected as usize;
+    (nodes[0].classes[class].received_packets, nodes[1..].iter().map(|n| n.classes[class].sent_packets).collect())
+}
+
+/// An update is one packet on each link; without the switch's help, one for each copy on the link of the home (SPEC item 23). Few
+/// credits change nothing.
+#[test]
+fn an_update_is_one_packet_on_each_link() {
+    const UPDATES: u64 = 30;
+    for (net, credits, n) in [(FanOut(None), 8, 2), (FanOut(None), 8, 3), (FanOut(None), 8, 8), (FanOut(None), 1, 5)]
+        .into_iter()
+        .chain([(OneByOne, 8, 2), (OneByOne, 8, 3), (OneByOne, 8, 8), (OneByOne, 1, 5)])
+    {
+        let mut c = replicated(net, n, 7, admin::COUNTERS, None, |config| config.credits = [credits; 4]);
+        c.settle();
+        let (sent, received) = reflected_packets(&c);
+        for value in 1..=UPDATES {
+            store(&mut c, (value % u64::from(n)) as u16, value % 4 * 8, 8, value);
+        }
+        c.settle();
+        copies_are_equal(&c).unwrap();
+        let (sent, received): (u64, Vec<u64>) = {
+            let (s, r) = reflected_packets(&c);
+            (s - sent, r.iter().zip(&received).map(|(now, before)| now - before).collect())
+        };
+        let copies = u64::from(n) - 1;
+        let expected = if net == OneByOne { UPDATES * copies } else { UPDATES };
+        assert_eq!(sent, expected, "{net:?}, {n} nodes, {credits} credits");
+        assert_eq!(received, vec![UPDATES; copies as usize], "{net:?}, {n} nodes");
+    }
+}
+
+/// The driver of a node begins anew, and its page becomes a copy of that of node 0 again.
+fn begin_anew(c: &mut Cluster, id: u16) {
+    c.start(id);
+    while c.lookup(id, 0, "page").status != 0 {
+        assert!(c.step(), "node {id} never joins the fabric");
+    }
+    c.export(id, "page", 0, 1, RIGHTS);
+    import_own(c, id);
+    assert_eq!(join(c, id, 0, admin::COUNTERS), Status::Ok);
+}
+
+/// A node's link is up again, and it has heard of node 0; its copy has no home, and gets one.
+fn find_home(c: &mut Cluster, id: u16) {
+    while c.lookup(id, 0, "page").status != 0 {
+        assert!(c.step(), "node {id} never joins the fabric");
+    }
+    while join(c, id, 0, admin::COUNTERS) != Status::Ok {
+        assert!(c.step(), "node {id} never becomes a copy again");
+    }
+    c.admin(id, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+}
+
+/// Copies are reset, die and come back, or lose their link, while the others store and the home multicasts: what was meant for an earlier life harms no
+/// later one, and its acknowledgements are not taken for others'. Nobody waits for what nobody has.
+fn lives(net: Net, seed: u64) -> Result<(), String> {
+    const N: u16 = 4;
+    let mut c = replicated(net, N, seed, admin::COUNTERS, None, |config| config.credits = [2; 4]);
+    for value in 1..=120u64 {
+        let (id, at) = (c.rng.below(N.into()) as u16, c.rng.below(4) as u64 * 8);
+        store(&mut c, id, at, 8, value);
+        for _ in 0..c.rng.below(6) {
+            c.step();
+        }
+        if c.rng.below(10) == 0 {
+            let id = 1 + c.rng.below(usize::from(N) - 1) as u16;
+            let what = c.rng.below(4);
+            if what == 0 {
+                c.disconnect(id);
+                c.connect(id);
+                find_home(&mut c, id);
+                continue;
+            }
+            if what < 3 {
+                let resets = c.nodes[usize::from(id)].resets;
+                c.event(id, Event::Reset);
+                while c.nodes[usize::from(id)].resets == resets {
+                    assert!(c.step(), "the reset of node {id} is never done");
+                }
+            } else {
+                c.replace(id);
+                c.connect(id);
+            }
+            begin_anew(&mut c, id);
+        }
+    }
+    c.settle();
+    for id in 0..N {
+        let status = c.quiet(id, OWN.into(), 7777);
+        if status != 0 {
+            return Err(format!("quiet of node {id} ends with {status}"));
+        }
+    }
+    copies_are_equal(&c)?;
+    // Everybody is still a copy.
+    for id in 0..N {
+        store(&mut c, id, 64 + u64::from(id) * 8, 8, 5000 + u64::from(id));
+    }
+    c.settle();
+    let (word, expected) = (word(&c, 0, 64 + 8 * 3), 5003);
+    if word != expected {
+        return Err(format!("node 3 stored {expected}, the home has {word}"));
+    }
+    copies_are_equal(&c)?;
+    c.fabric.as_ref().unwrap().switch.audit()
+}
+
+#[test]
+fn copies_that_begin_new_lives_take_nothing_that_was_for_the_old_ones() {
+    for net in [FanOut(None), OneByOne] {
+        over_seeds(150, 10_000, |seed| lives(net, seed));
+    }
+    finds("SkipMember", |seed| {
+        // Somebody waits for ever, or has not what the others have.
+        std::panic::catch_unwind(|| lives(FanOut(Some(SwitchBug::SkipMember)), seed)).unwrap_or(Err("stuck".into()))
+    });
+}
+
+/// An acknowledgement by the next life of a copy, of what was sent to the life before, completes nothing else.
+#[test]
+fn a_late_acknowledgement_of_an_earlier_life_is_for_nothing() {
+    let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
+    let address = c.address(0, OWN.into(), 0);
+    let found = c.lookup(0, 0, "page");
+    c.settle();
+    let home = &mut c.nodes[0].hib;
+    let life = home.incarnation();
+    let mut handle = |event: Event| {
+        let mut events = vec![event];
+        let mut sent = Vec::new();
+        while let Some(event) = events.pop() {
+            let mut out = Vec::new();
+            home.handle(event, &mut out);
+            for action in out {
+                match action {
+                    Action::Send(packet) => sent.push((packet.dst, packet.tag, packet.body)),
+                    Action::Step { step, op: hib_core::Step::LoadBlock { length, .. } } => {
+                        let result = StepResult::Block(vec![0; length as usize].into());
+                        events.push(Event::StepDone { step, result });
+                    }
+                    Action::Step { step, .. } => events.push(Event::StepDone { step, result: StepResult::Stored }),
+                    _ => {}
+                }
+            }
+        }
+        sent
+    };
+    let store = |data| Event::Write { bar: Bar::Window, offset: address, size: 8, data };
+    let ack = |src, tag, status| {
+        let body = Body::CopyAck { status };
+        Event::Packet(Packet { src, dst: 0, tag, incarnation: life, target: 0, body })
+    };
+    let old = handle(store(1));
+    assert_eq!(old.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 2]);
+    handle(Event::NodeUp { node: 2, incarnation: 0x1001 });
+    handle(ack(1, old[0].1, Status::Ok));
+    // It joins again, and refuses what was for its earlier life, which has reached it only now.
+    let at = RemoteAddr { page: found.index, offset: 0, generation: found.generation };
+    let join = Packet { src: 2, dst: 0, tag: 1, incarnation: 0x1001, target: life, body: Body::Join { at } };
+    let fills = handle(Event::Packet(join));
+    let filled = fills.iter().filter(|s| s.0 == 2 && matches!(s.2, Body::Fill { .. })).count();
+    assert!(filled > 0, "{fills:?}");
+    handle(ack(2, old[1].1, Status::Reset));
+    handle(Event::Credit { class: Class::Reflected, count: 8 });
+    let new = handle(store(2));
+    let all: Vec<u16> = new.iter().filter(|s| matches!(s.2, Body::Reflected { .. })).map(|s| s.0).collect();
+    assert_eq!(all, [1, 2], "node 2 is a copy still");
 }

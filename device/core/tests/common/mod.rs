@@ -137,9 +137,12 @@ impl Cluster {
         }
     }
 
-    /// Boards over an ideal network, all joined and started.
+    /// Boards over an ideal network, all joined and started. It has no switch to copy multicasts.
     pub(crate) fn new(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
-        let mut cluster = Cluster::power_on(n, seed, adjust);
+        let mut cluster = Cluster::power_on(n, seed, |config| {
+            config.fanout_by_switch = false;
+            adjust(config);
+        });
         for id in 0..n {
             let credits = cluster.nodes[usize::from(id)].hib.config().offered();
             cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
@@ -172,9 +175,20 @@ impl Cluster {
 
     /// Boards and the real switch, all joined and started.
     pub(crate) fn switched(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+        Cluster::over_switch(n, seed, None, adjust)
+    }
+
+    /// The same over a switch with a deliberate bug.
+    pub(crate) fn over_switch(
+        n: u16,
+        seed: u64,
+        bug: Option<switch_core::Bug>,
+        adjust: impl Fn(&mut HibConfig),
+    ) -> Cluster {
         let mut cluster = Cluster::power_on(n, seed, adjust);
         let mut config = SwitchConfig::new(u32::from(n));
         config.credits = cluster.nodes[0].hib.config().credits;
+        config.bug = bug;
         cluster.fabric = Some(Fabric {
             switch: Switch::new(config).unwrap(),
             up: vec![VecDeque::new(); usize::from(n)],
@@ -429,6 +443,10 @@ impl Cluster {
                         fabric.up[usize::from(id)].push_back(Frame::Reset { incarnation });
                     }
                 }
+                Action::Group { page, members } => match &mut self.fabric {
+                    Some(fabric) => fabric.up[usize::from(id)].push_back(Frame::Group { page, members }),
+                    None => panic!("node {id} names a group, and there is no switch"),
+                },
             }
         }
     }
