@@ -95,6 +95,14 @@ impl Mapping {
         };
         Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), length }
     }
+
+    /// The same memory at two addresses.
+    #[cfg(test)]
+    pub(crate) fn anonymous_twice(length: usize) -> [Mapping; 2] {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length as u64).unwrap();
+        [0, 1].map(|_| Mapping::new(file.as_fd(), 0, length, crate::READ_WRITE).unwrap())
+    }
 }
 
 impl Drop for Mapping {

@@ -176,7 +176,7 @@ impl JoinBuilder {
         JoinBuilder { common: Common::new(node, name), home }
     }
 
-    /// That of the segment; [`ReplicaMode::Counters`] unless told otherwise.
+    /// That of the segment, which is not naive; [`ReplicaMode::Counters`] unless told otherwise.
     pub fn replica_mode(mut self, mode: ReplicaMode) -> Self {
         self.common.replica_mode = mode;
         self
@@ -221,6 +221,13 @@ impl JoinBuilder {
 
     /// Makes a copy on this node. Returns when it is filled, and then it misses no store (SPEC E20).
     pub fn open(self) -> Result<Replicated> {
+        if self.common.replica_mode == ReplicaMode::Naive {
+            return Err(Error::Argument {
+                what: "the mode of a segment that is joined",
+                value: "ReplicaMode::Naive, which has no home".into(),
+                expected: "it to be created here too, and joined to its peers by Replicated::join_peer".into(),
+            });
+        }
         let answer = self.ask()?;
         let Common { inner, name, .. } = self.common;
         Replicated::map(inner, name, self.home, &answer)
@@ -279,6 +286,8 @@ mod tests {
         assert!(Replicated::create(&node(), "", 8).request().is_err());
         assert!(Replicated::join(&node(), 1, &"x".repeat(64)).request().is_err());
         assert!(Replicated::join(&node(), 1, "x").mode(0o020).request().is_err());
+        let error = Replicated::join(&node(), 1, "x").replica_mode(ReplicaMode::Naive).open().unwrap_err().to_string();
+        assert!(error.contains("Replicated::join_peer"), "{error}");
     }
 
     #[test]

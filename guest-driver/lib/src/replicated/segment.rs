@@ -3,7 +3,7 @@
 
 use super::builder::{JoinBuilder, ReplicaMode, ReplicatedBuilder};
 use super::stores::Stores;
-use crate::access::{AtomicWord, Instructions, Word};
+use crate::access::{AtomicWord, Word};
 use crate::error::{Error, Object, Result, status_of};
 use crate::node::{Inner, Node};
 use crate::operation::{Operation, Outcome};
@@ -12,7 +12,7 @@ use crate::remote::{Remote, State};
 use crate::segment::check;
 use crate::slots::Backoff;
 use crate::sys::{self, Mapping};
-use crate::{NodeId, READ_WRITE, Rights, Status};
+use crate::{NodeId, READ_WRITE, Rights, Secret, Status};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +51,7 @@ pub struct Replicated {
     size: u64,
     rights: Rights,
     replica_mode: ReplicaMode,
+    secret: Secret,
     stores: Stores,
     /// Read-only. `None` only while it is left.
     copy: Option<Mapping>,
@@ -68,7 +69,8 @@ impl Replicated {
         ReplicatedBuilder::new(node, name, size)
     }
 
-    /// A copy on this node of the segment `name` whose home is node `home`. A node has one copy of it.
+    /// A copy on this node of the segment `name` whose home is node `home`, another than this. A node has one copy of it, which belongs to one
+    /// process: who shares it are that process's threads.
     pub fn join(node: &Node, home: NodeId, name: &str) -> JoinBuilder {
         JoinBuilder::new(node, home, name)
     }
@@ -134,6 +136,7 @@ impl Replicated {
             size: answer.size,
             rights,
             replica_mode,
+            secret: answer.secret,
             stores: Stores::new(answer.taken),
             copy: Some(copy),
             window,
@@ -143,9 +146,20 @@ impl Replicated {
     /// For tests of what does not reach the board: copy and window are different memory.
     #[cfg(test)]
     pub(crate) fn without_board(inner: &Arc<Inner>, rights: Rights) -> Replicated {
+        Replicated::in_memory(inner, rights, Mapping::anonymous(4096), Mapping::anonymous(4096))
+    }
+
+    /// For tests whose stores reach the copy at once, and are not counted taken.
+    #[cfg(test)]
+    pub(crate) fn mirrored(inner: &Arc<Inner>, rights: Rights) -> Replicated {
+        let [copy, window] = Mapping::anonymous_twice(4096);
+        Replicated::in_memory(inner, rights, copy, window)
+    }
+
+    #[cfg(test)]
+    fn in_memory(inner: &Arc<Inner>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
         let answer = uapi::Replica { size: 4000, import: 9, taken: 7, handle: 3, ..uapi::Replica::default() };
         let label = Object::Replicated.of("x", 2).into();
-        let (copy, window) = (Mapping::anonymous(4096), Mapping::anonymous(4096));
         let mode = ReplicaMode::Counters;
         let replicated = Replicated::of(inner.clone(), "x".into(), label, &answer, rights, mode, copy, window);
         replicated.window.set_arguments();
@@ -298,6 +312,11 @@ impl Replicated {
         Err(self.inner.pending(format!("the board to take the stores to {}", self.label), &backoff))
     }
 
+    /// What was waited for has not come.
+    pub(crate) fn pending(&self, what: String, backoff: &Backoff) -> Error {
+        self.inner.pending(what, backoff)
+    }
+
     /// Fails if a store is lost, or if the copy is an orphan.
     pub(crate) fn alive(&self) -> Result<()> {
         let ReplicaState { orphan, window: State { cut, dead, error, .. }, .. } = self.state()?;
@@ -381,22 +400,32 @@ impl Replicated {
         Ok(())
     }
 
-    /// Makes this node the home of an orphan: its copy is the truth from now on, under the same name, and the others join it anew. That one only
-    /// node does so is for the program to decide. What was lost when it became an orphan is still latched:
-    /// [`Replicated::acknowledge`] before the next store.
+    /// Makes this node the home of an orphan: its copy is the truth from now on, under the same name, and the others leave theirs and join
+    /// here. That only one node does so is for the program to decide. Stores begin anew; those that were on their way may be lost. No other
+    /// thread uses the segment meanwhile.
     pub fn adopt(&self) -> Result<()> {
         let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
-        sys::replica_adopt(self.inner.fd(), &mut handle).map_err(|errno| match status_of(errno) {
-            Some(status) => Error::Failed { what: format!("adopting {}", self.label), status },
-            None => self.inner.error(&format!("adopting {}", self.label), errno),
-        })
+        sys::replica_adopt(self.inner.fd(), &mut handle).map_err(|errno| match errno {
+            Errno::INVAL => Error::Argument {
+                what: "the copy to be adopted",
+                value: format!("{}, which has a home", self.label),
+                expected: "an orphan".into(),
+            },
+            errno => match status_of(errno) {
+                Some(status) => Error::Failed { what: format!("adopting {}", self.label), status },
+                None => self.inner.error(&format!("adopting {}", self.label), errno),
+            },
+        })?;
+        // The board counts from 0.
+        self.stores.forget_lost(&self.inner);
+        Ok(())
     }
 
-    /// Has a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the same name with
-    /// the same mode and rights. Its content replaces what is here, so it is done before the first store.
+    /// Has a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the same name, with
+    /// the same size, mode and secret. Its content replaces what is here, so it is done before the first store.
     ///
     /// All who are to see each other's stores join each other.
-    pub fn join_peer(&self, peer: NodeId, join: impl FnOnce(JoinBuilder) -> JoinBuilder) -> Result<()> {
+    pub fn join_peer(&self, peer: NodeId) -> Result<()> {
         if self.replica_mode != ReplicaMode::Naive {
             return Err(Error::Argument {
                 what: "the mode of a segment that joins a peer",
@@ -405,14 +434,11 @@ impl Replicated {
             });
         }
         let node = Node { inner: self.inner.clone() };
-        let builder = join(Replicated::join(&node, peer, &self.name)).replica_mode(ReplicaMode::Naive);
-        let answer = builder.ask()?;
+        let join = Replicated::join(&node, peer, &self.name).secret(self.secret).replica_mode(ReplicaMode::Naive);
+        let answer = join.ask()?;
         if answer.handle != self.handle {
-            let _ = sys::replica_leave(self.inner.fd(), &mut uapi::Handle { handle: answer.handle, reserved: 0 });
-            return Err(Error::Os {
-                what: format!("joining node {peer} to {}: the driver made another segment of it", self.label),
-                errno: Errno::PROTO,
-            });
+            let what = format!("joining node {peer} to {}: the driver joined it to another", self.label);
+            return Err(Error::Os { what, errno: Errno::PROTO });
         }
         Ok(())
     }
@@ -451,6 +477,7 @@ impl Drop for Replicated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Instructions;
 
     const ALL: Rights = Rights(READ_WRITE.0 | Rights::ATOMIC.0);
 
@@ -598,7 +625,7 @@ mod tests {
     #[test]
     fn only_naive_segments_join_peers() {
         let replicated = Replicated::without_board(&board(), ALL);
-        let error = replicated.join_peer(1, |join| join).unwrap_err().to_string();
+        let error = replicated.join_peer(1).unwrap_err().to_string();
         assert!(error.contains("is Counters: expected ReplicaMode::Naive"), "{error}");
     }
 
