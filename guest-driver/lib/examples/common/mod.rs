@@ -62,11 +62,11 @@ pub(crate) fn main<const N: usize>(
     }
 }
 
-/// Opens something of another node once that has come.
-pub(crate) fn patiently<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+/// Imports something once its owner has come.
+pub(crate) fn patiently<T>(import: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match open() {
+        match import() {
             Err(error)
                 if matches!(error.status(), Some(Status::NoSegment | Status::NodeDown | Status::LinkDown))
                     && Instant::now() < deadline =>
