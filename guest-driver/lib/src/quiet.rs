@@ -29,20 +29,22 @@ pub(crate) enum Scope<'a> {
     All,
 }
 
-/// Where stores go that are in order among themselves.
+/// Where what this context sends arrives in the order of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Destination {
-    /// To one node.
-    Node(NodeId),
-    /// To the copies of one replicated segment, of which this is the import.
+    /// All segments of a node (SPEC I8).
+    Segments(NodeId),
+    /// The queue behind that import: later stores to its node, and elements of other imports, may pass what waits for room.
+    Queue(u32),
+    /// The copies of the replicated segment behind that import.
     Copies(u32),
 }
 
-/// Destinations that this context can store to: how many of its imports each has.
+/// Destinations of this context: how many of its imports each has.
 #[derive(Debug, Default)]
 pub(crate) struct Destinations {
     imports: Mutex<BTreeMap<Destination, u32>>,
-    /// Number of different ones.
+    /// Number of different destinations.
     count: AtomicUsize,
 }
 
@@ -135,18 +137,21 @@ mod tests {
     fn destinations_are_counted_once_each() {
         let destinations = Destinations::default();
         let count = || destinations.count.load(Ordering::Relaxed);
-        destinations.enter(Destination::Node(3));
-        destinations.enter(Destination::Node(3));
+        destinations.enter(Destination::Segments(3));
+        destinations.enter(Destination::Segments(3));
         assert_eq!(count(), 1);
-        destinations.enter(Destination::Node(0));
+        destinations.enter(Destination::Queue(3));
         assert_eq!(count(), 2);
-        // The copies of a replicated segment are elsewhere than the node of the same number.
+        destinations.leave(Destination::Segments(3));
+        assert_eq!(count(), 2);
+        destinations.leave(Destination::Segments(3));
+        assert_eq!(count(), 1);
+        destinations.leave(Destination::Queue(3));
+        // The copies of a replicated segment are elsewhere than the node, or the queue, of the same number.
+        destinations.enter(Destination::Segments(3));
         destinations.enter(Destination::Copies(3));
-        assert_eq!(count(), 3);
-        destinations.leave(Destination::Node(3));
-        assert_eq!(count(), 3);
-        destinations.leave(Destination::Node(3));
-        destinations.leave(Destination::Node(0));
+        assert_eq!(count(), 2);
+        destinations.leave(Destination::Segments(3));
         destinations.leave(Destination::Copies(3));
         assert_eq!(count(), 0);
     }

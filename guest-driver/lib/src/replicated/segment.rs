@@ -636,10 +636,10 @@ mod tests {
         let fence = |inner: &Arc<Inner>| inner.fence();
         let _replicated = Replicated::without_board(&inner, ALL);
         fence(&inner).unwrap();
-        inner.destinations.enter(Destination::Node(0));
+        inner.destinations.enter(Destination::Segments(0));
         // Here it asks the board, of which there is none.
         assert!(fence(&inner).is_err());
-        inner.destinations.leave(Destination::Node(0));
+        inner.destinations.leave(Destination::Segments(0));
         fence(&inner).unwrap();
     }
 }
