@@ -533,25 +533,42 @@ fn an_update_is_one_packet_on_each_link() {
 }
 
 /// The driver of a node begins anew, and its page becomes a copy of that of node 0 again.
-fn begin_anew(c: &mut Cluster, id: u16) {
+fn begin_anew(c: &mut Cluster, id: u16) -> Result<(), String> {
     c.start(id);
-    while c.lookup(id, 0, "page").status != 0 {
-        assert!(c.step(), "node {id} never joins the fabric");
-    }
+    find_home(c, id)?;
     c.export(id, "page", 0, 1, RIGHTS);
     import_own(c, id);
-    assert_eq!(join(c, id, 0, admin::COUNTERS), Status::Ok);
+    match join(c, id, 0, admin::COUNTERS) {
+        Status::Ok => Ok(()),
+        status => Err(format!("node {id} is no copy: {status:?}")),
+    }
 }
 
-/// A node's link is up again, and it has heard of node 0; its copy has no home, and gets one.
-fn find_home(c: &mut Cluster, id: u16) {
-    while c.lookup(id, 0, "page").status != 0 {
-        assert!(c.step(), "node {id} never joins the fabric");
+/// Waits until a node knows node 0.
+fn find_home(c: &mut Cluster, id: u16) -> Result<(), String> {
+    until_done(c, |c| Status::from_u16(c.lookup(id, 0, "page").status as u16))
+        .map_err(|status| format!("node {id} never finds node 0: {status:?}"))
+}
+
+/// Tries until it succeeds, or fails although nothing more can happen.
+fn until_done(c: &mut Cluster, mut attempt: impl FnMut(&mut Cluster) -> Status) -> Result<(), Status> {
+    let mut goes_on = true;
+    loop {
+        match attempt(c) {
+            Status::Ok => return Ok(()),
+            status if !goes_on => return Err(status),
+            _ => goes_on = c.step(),
+        }
     }
-    while join(c, id, 0, admin::COUNTERS) != Status::Ok {
-        assert!(c.step(), "node {id} never becomes a copy again");
-    }
+}
+
+/// A node's link is up again. Its copy is an orphan, and joins its home again.
+fn return_to_home(c: &mut Cluster, id: u16) -> Result<(), String> {
+    find_home(c, id)?;
+    until_done(c, |c| join(c, id, 0, admin::COUNTERS))
+        .map_err(|status| format!("node {id} never becomes a copy again: {status:?}"))?;
     c.admin(id, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+    Ok(())
 }
 
 /// Copies are reset, die and come back, or lose their link, while the others store and the home multicasts: what was meant for an earlier life harms no
@@ -571,7 +588,7 @@ fn lives(net: Net, seed: u64) -> Result<(), String> {
             if what == 0 {
                 c.disconnect(id);
                 c.connect(id);
-                find_home(&mut c, id);
+                return_to_home(&mut c, id)?;
                 continue;
             }
             if what < 3 {
@@ -584,7 +601,7 @@ fn lives(net: Net, seed: u64) -> Result<(), String> {
                 c.replace(id);
                 c.connect(id);
             }
-            begin_anew(&mut c, id);
+            begin_anew(&mut c, id)?;
         }
     }
     c.settle();
