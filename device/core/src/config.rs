@@ -102,6 +102,14 @@ pub enum Bug {
     IgnoreCounters,
     /// I7, E19: the home acknowledges a store before all copies have it.
     AcknowledgeEarly,
+    /// E19: the number of a multicast that was given up is used again at once.
+    ReuseTags,
+    /// I1: what is for some copies goes to the whole group.
+    StaleGroup,
+    /// Credits: what came over a lost link returns credits of the next one.
+    ChargeNextLink,
+    /// Reset: a request whose page's work was under way stays at the head of its queue.
+    ForgetWork,
 }
 
 impl HibConfig {

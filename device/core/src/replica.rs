@@ -775,7 +775,9 @@ impl Hib {
             };
             link.credits[Class::Reflected as usize] -= 1;
             let (tag, body) = (first.tag, first.body.clone());
-            let (dst, target) = if replicas.groups.get(&body.page()) == Some(&first.to) {
+            let group = replicas.groups.get(&body.page());
+            let all = group == Some(&first.to) || (group.is_some() && self.config.has(Bug::StaleGroup));
+            let (dst, target) = if all {
                 first.to.clear();
                 (MULTICAST, 0)
             } else {
@@ -812,6 +814,9 @@ impl Hib {
     /// homes that sent it are lost.
     pub(crate) fn replica_link_lost(&mut self) {
         self.server.replicas.groups.clear();
+        if self.config.has(Bug::ChargeNextLink) {
+            return;
+        }
         for replica in self.server.replicas.pages.values_mut() {
             if let Some(first @ (Work::Apply(..) | Work::Fill(_))) = replica.work.front_mut().filter(|_| replica.busy) {
                 *first = Work::Lost;
@@ -903,7 +908,7 @@ impl Hib {
         if !tags.is_empty() {
             // Its next life may still acknowledge what was sent to this one: that must not be taken for something else.
             let round = &mut self.server.replicas.round;
-            *round = (*round + 1) & (u32::MAX >> TAG_INDEX_BITS);
+            *round = (*round + u32::from(!self.config.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
         }
         for tag in tags {
             self.copy_acknowledged(node, tag, Status::Ok, out);
@@ -932,6 +937,7 @@ impl Hib {
         let replicas = std::mem::take(&mut self.server.replicas);
         for work in replicas.pages.into_values().flat_map(|replica| replica.work) {
             match work {
+                Work::Request(..) if self.config.has(Bug::ForgetWork) => {}
                 Work::Request(source, packet) => {
                     // It is in service: the head of its source's queue, which nobody else would take away.
                     self.detach(source, out);
