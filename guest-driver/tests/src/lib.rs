@@ -10,6 +10,7 @@
 //! | `tg-count` | single operations between markers, for the counting plugin |
 //! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
+//! | `tg-notify` | what notification queues cost, against flags and queues in software |
 //!
 //! Exit codes of all of them: 0 done, 1 a check failed, 2 usage, 3 the board, the driver or a peer refused.
 
@@ -18,6 +19,7 @@ pub mod cli;
 pub mod flood;
 pub mod launch;
 pub mod mark;
+pub mod notify;
 pub mod peers;
 pub mod random;
 pub mod raw;
