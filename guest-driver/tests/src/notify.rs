@@ -141,7 +141,7 @@ pub struct Layout {
 impl Layout {
     /// Bytes in all.
     pub fn bytes(&self) -> u64 {
-        8 * (MESSAGES + self.senders * self.room * (MESSAGE + 1)) as u64
+        8 * (MESSAGES + self.senders * (self.room * MESSAGE + 1 + self.room)) as u64
     }
 
     /// The place of a sender's message of that number, counted from 1: never 0.
@@ -149,9 +149,9 @@ impl Layout {
         MESSAGES + (sender * self.room + (number % self.room as u64) as usize) * MESSAGE
     }
 
-    /// The place of a sender's measurement.
-    pub fn result(&self, sender: usize, index: usize) -> usize {
-        MESSAGES + self.senders * self.room * MESSAGE + sender * self.room + index
+    /// The place of what a sender has measured: how many messages it has sent, and a word for each.
+    pub fn results(&self, sender: usize) -> usize {
+        MESSAGES + self.senders * self.room * MESSAGE + sender * (1 + self.room)
     }
 
     /// The sender whose message has that place, and which of its places it is; `None` if no message has it.
@@ -572,8 +572,8 @@ mod tests {
             assert_eq!(layout.whose(layout.message(sender, number) as u64), Some((sender, number % 32)));
         }
         let end = layout.message(15, 31) + MESSAGE;
-        assert_eq!(layout.result(0, 0), end);
-        assert_eq!(layout.result(15, 31) + 1, layout.bytes() as usize / 8);
+        assert_eq!(layout.results(0), end);
+        assert_eq!(layout.results(15) + 1 + 32, layout.bytes() as usize / 8);
         for bad in [0, MESSAGES as u64 - 8, MESSAGES as u64 + 1, end as u64, u64::MAX] {
             assert_eq!(layout.whose(bad), None, "{bad}");
         }

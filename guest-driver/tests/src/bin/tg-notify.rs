@@ -3,9 +3,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use telegraphos::{Node, Queue, Rights, Status};
+use telegraphos::{FULL, Node, Queue, Status};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::notify::{FLAGS, Imports, Layout, MESSAGE, Method, Receiver, SLOTS, Sender};
 use tg_tests::peers::{Peers, Who, import_patiently};
@@ -21,7 +21,8 @@ Usage: tg-notify [options]      (on every node at the same time; the lowest rece
   --methods LIST       req, req-batch, req-kernel, flag, flag-look, flags, groups, add, add-known, lock [all of them]
   --rounds N           rounds; in each, every method is measured with every number of senders, in turn [8]
   --burst N            messages of each sender while the receiver sleeps [32]
-  --messages N         messages of each sender while the receiver polls [64]
+  --messages N         messages of each sender while the receiver polls [128]
+  --limit MS           time after which a sender sends no more of them, for methods that take long [100]
   --patience SECONDS   how long to wait for the others [180]
 
 Each message is 64 bytes, stored into the receiver's memory word by word, and then told of:
@@ -54,6 +55,7 @@ struct Options {
     rounds: usize,
     burst: usize,
     messages: usize,
+    limit: Duration,
     patience: Duration,
 }
 
@@ -89,7 +91,8 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         methods: Method::ALL.to_vec(),
         rounds: 8,
         burst: 32,
-        messages: 64,
+        messages: 128,
+        limit: Duration::from_millis(100),
         patience: Duration::from_secs(180),
     };
     let mut child = None;
@@ -108,6 +111,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
                 "rounds" => options.rounds = line.number("--rounds")?,
                 "burst" => options.burst = line.number("--burst")?,
                 "messages" => options.messages = line.number("--messages")?,
+                "limit" => options.limit = Duration::from_millis(line.number::<u32>("--limit")?.into()),
                 "patience" => options.patience = line.seconds("--patience")?,
                 // How the program starts itself: RECEIVER:SENDER.
                 "child" => child = Some(line.text()?),
@@ -279,7 +283,7 @@ const QUIET_FLAGS: [usize; 3] = [64, 256, FLAGS];
 fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
     let node = &turn.peers.node;
     let layout = options.layout();
-    let data = node.export(SEGMENT, layout.bytes()).owner(Rights::ALL).others(Rights::ALL).create()?;
+    let data = node.export(SEGMENT, layout.bytes()).owner(FULL).others(FULL).create()?;
     let queue = if options.queued() { Some(Queue::create(node, QUEUE).wide().mode(0o606).create()?) } else { None };
     let words = usize::try_from(data.size() / 8).unwrap_or(0);
     // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; whoever accesses it does so word by word,
@@ -397,83 +401,86 @@ impl Trials<'_, '_> {
         loop {
             let count = taken.len();
             self.receiver.look(method, senders, &mut taken)?;
-            if taken.len() == count || taken.len() == senders * each {
+            if taken.len() == count {
                 break;
             }
         }
         let took = begun.elapsed().as_nanos() as f64;
         let mut check = Check::new(self, method, senders, each);
         taken.iter().try_for_each(|place| check.message(*place))?;
-        let lost = check.lost();
+        let sent = self.results(senders, &mut samples.message, &mut samples.send)?;
+        // A flag that nobody looks at loses all but one: that is no measurement.
         if !method.loses() {
-            samples.sent += (senders * each) as u64;
-            samples.lost += lost;
+            samples.sent += sent;
+            samples.lost += sent - taken.len() as u64;
             samples.drain.push(took / (taken.len().max(1) as f64));
         }
-        self.results(senders, each, &mut samples.message, &mut samples.send);
-        self.numbers[..senders].iter_mut().for_each(|number| *number += each as u64);
         Ok(())
     }
 
     /// They send, and this one looks all the time.
     fn busy(&mut self, method: Method, senders: usize, each: usize, samples: &mut Samples) -> Outcome<()> {
         self.begin();
-        let total = senders * each;
         let deadline = Instant::now() + self.turn.patience;
         self.turn.order(method as u64, senders, each)?;
-        let mut taken = Vec::with_capacity(total);
+        let mut taken = Vec::with_capacity(senders * each);
         let (mut first, mut last) = (None, Instant::now());
-        let mut looks = 0u32;
-        let mut all_sent = false;
-        let mut checked = Check::new(self, method, senders, each);
-        while taken.len() < total {
+        let (mut looks, mut all_sent) = (0u32, false);
+        let mut check = Check::new(self, method, senders, each);
+        loop {
             let count = taken.len();
             let begun = Instant::now();
-            checked.trials.receiver.look(method, senders, &mut taken)?;
+            check.trials.receiver.look(method, senders, &mut taken)?;
             let ended = Instant::now();
             let found = taken.len() - count;
             if found > 0 {
-                let took = (ended - begun).as_nanos() as f64 - checked.trials.clock;
+                let took = (ended - begun).as_nanos() as f64 - check.trials.clock;
                 samples.take.push(took.max(0.0) / found as f64);
                 first.get_or_insert((ended, found));
                 last = ended;
                 // At once: who is told of a message sees all of it.
-                taken[count..].iter().try_for_each(|place| checked.message(*place))?;
+                taken[count..].iter().try_for_each(|place| check.message(*place))?;
                 continue;
             }
-            // Whatever was sent is here now, and there was nothing more.
+            // What was sent was here before this look, and there was nothing more.
             if all_sent {
                 break;
             }
             looks = looks.wrapping_add(1);
             if looks % 64 == 0 {
-                all_sent = checked.trials.turn.done()?;
-                checked.trials.turn.check(deadline)?;
+                all_sent = check.trials.turn.done()?;
+                check.trials.turn.check(deadline)?;
             }
         }
-        let lost = checked.lost();
-        self.turn.wait()?;
-        samples.sent += total as u64;
-        samples.lost += lost;
+        // Of the messages' own stores, only those count that were made while nobody looked.
+        let sent = self.results(senders, &mut Vec::new(), &mut samples.send_busy)?;
+        samples.sent += sent;
+        samples.lost += sent - taken.len() as u64;
         if let Some((first, found)) = first.filter(|(first, _)| last > *first) {
             samples.rate.push((taken.len() - found) as f64 / (last - first).as_secs_f64());
         }
-        // Of the data, only what was sent while nobody looked counts.
-        self.results(senders, each, &mut Vec::new(), &mut samples.send_busy);
-        self.numbers[..senders].iter_mut().for_each(|number| *number += each as u64);
         Ok(())
     }
 
-    /// What the senders have measured.
-    fn results(&self, senders: usize, each: usize, message: &mut Vec<f64>, send: &mut Vec<f64>) {
+    /// What the senders have measured; how many messages they have sent.
+    fn results(&mut self, senders: usize, message: &mut Vec<f64>, send: &mut Vec<f64>) -> Outcome<u64> {
+        let mut sent = 0;
         for sender in 0..senders {
-            for index in 0..each {
-                let at = self.layout.result(sender, index);
-                let result = self.memory[at].load(std::sync::atomic::Ordering::Acquire);
+            let at = self.layout.results(sender);
+            let load = |place: usize| self.memory[place].load(Ordering::Acquire);
+            let count = load(at);
+            cli::check(count <= self.layout.room as u64, || {
+                format!("sender {sender} says it has sent {count} messages")
+            })?;
+            for index in 1..=count as usize {
+                let result = load(at + index);
                 message.push((result & u64::from(u32::MAX)) as f64);
                 send.push((result >> 32) as f64);
             }
+            self.numbers[sender] += count;
+            sent += count;
         }
+        Ok(sent)
     }
 }
 
@@ -483,13 +490,12 @@ struct Check<'t, 'a, 'b> {
     method: Method,
     each: usize,
     last: Vec<u64>,
-    found: u64,
 }
 
 impl<'t, 'a, 'b> Check<'t, 'a, 'b> {
     fn new(trials: &'t mut Trials<'a, 'b>, method: Method, senders: usize, each: usize) -> Self {
         let last = trials.numbers[..senders].to_vec();
-        Check { trials, method, each, last, found: 0 }
+        Check { trials, method, each, last }
     }
 
     /// A message has come: it is one of this trial, the next of its sender, or a later one if others were lost; and whole.
@@ -507,7 +513,7 @@ impl<'t, 'a, 'b> Check<'t, 'a, 'b> {
             Failure::Check(format!("{name}: sender {sender}, place {at}: expected its message {}, once", last + 1))
         })?;
         for word in 0..MESSAGE {
-            let found = self.trials.memory[place as usize + word].load(std::sync::atomic::Ordering::Acquire);
+            let found = self.trials.memory[place as usize + word].load(Ordering::Acquire);
             let expected = content(sender, number, word);
             cli::check(found == expected, || {
                 format!(
@@ -516,12 +522,7 @@ impl<'t, 'a, 'b> Check<'t, 'a, 'b> {
             })?;
         }
         self.last[sender] = number;
-        self.found += 1;
         Ok(())
-    }
-
-    fn lost(&self) -> u64 {
-        (self.last.len() * self.each) as u64 - self.found
     }
 }
 
@@ -546,6 +547,7 @@ impl Process {
         let mut child = Command::new("/proc/self/exe")
             .args(["--child", &format!("{receiver}:{index}"), "--senders", &list, "--methods", &names])
             .args(["--burst", &options.burst.to_string(), "--messages", &options.messages.to_string()])
+            .args(["--limit", &options.limit.as_millis().to_string()])
             .args(["--patience", &options.patience.as_secs_f64().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -631,8 +633,7 @@ fn orders(options: &Options, peers: &Peers, receiver: u16) -> Outcome<()> {
 fn one_sender(options: &Options, receiver: u16, index: usize) -> Outcome<()> {
     let node = Node::open()?;
     let layout = options.layout();
-    drop(import_patiently(&node, receiver, SEGMENT, options.patience)?);
-    let data = node.import(receiver, SEGMENT).rights(Rights::ALL).open()?;
+    let data = import_patiently(&node, receiver, SEGMENT, options.patience)?;
     // The receiver makes it after its memory.
     let queue = || Queue::import(&node, receiver, QUEUE).open();
     let queue = if options.queued() { Some(patiently(options.patience, queue)?) } else { None };
@@ -646,8 +647,12 @@ fn one_sender(options: &Options, receiver: u16, index: usize) -> Outcome<()> {
             return Err(Failure::Usage(format!("order {line:?}: expected three numbers")));
         };
         let method = *Method::ALL.get(method).ok_or_else(|| Failure::Usage(format!("method {method} is unknown")))?;
-        let mut results = Vec::with_capacity(messages);
+        let mut results = vec![0; 1];
+        let first = Instant::now();
         for _ in 0..messages {
+            if first.elapsed() > options.limit {
+                break;
+            }
             number += 1;
             let place = layout.message(index, number);
             let message: [u64; MESSAGE] = std::array::from_fn(|word| content(index, number, word));
@@ -659,8 +664,9 @@ fn one_sender(options: &Options, receiver: u16, index: usize) -> Outcome<()> {
             let short = |time: Duration| time.as_nanos().min(u128::from(u32::MAX)) as u64;
             results.push(short(stored - begun) | short(told - stored) << 32);
         }
+        results[0] = results.len() as u64 - 1;
         let far = &sender.far;
-        far.data.put_slice(8 * layout.result(index, 0) as u64, &results)?;
+        far.data.put_slice(8 * layout.results(index) as u64, &results)?;
         if let Some(queue) = &far.queue {
             queue.quiet()?;
         }
