@@ -30,7 +30,7 @@ fn run(peer: NodeId, length: u64) -> Result<(), Failure> {
     // A third for the message, a third for what comes back, a third for what the peer puts here.
     let (message, back, inbox) = (0, length, 2 * length);
     let mine = node.export("copy", 3 * length + 64).mode(0o606).create()?;
-    let theirs = common::import(&node, peer, "copy")?;
+    let theirs = common::patiently(|| node.import(peer, "copy").open())?;
     for at in (0..length).step_by(8) {
         mine.store(message + at, at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(node.id()))?;
     }

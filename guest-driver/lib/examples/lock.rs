@@ -34,7 +34,7 @@ fn run(nodes: NodeId, rounds: u64) -> Result<(), Failure> {
         0 => Some(node.export("lock", 4096).mode(0o606).create()?),
         _ => None,
     };
-    let shared = common::import(&node, 0, "lock")?;
+    let shared = common::patiently(|| node.import(0, "lock").open())?;
     let lock = TicketLock::new(&shared, LOCK)?;
     let mut barrier = Barrier::join(&node, "lock-barrier", &everybody, node.id().into(), 0o606, PATIENCE)?;
     barrier.wait_timeout(PATIENCE)?;

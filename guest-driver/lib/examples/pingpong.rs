@@ -26,7 +26,7 @@ fn main() -> ExitCode {
 fn play(peer: NodeId, rounds: u64) -> Result<(), Failure> {
     let node = Node::open()?;
     let mine = node.export("pingpong", 64).mode(0o606).create()?;
-    let theirs = common::import(&node, peer, "pingpong")?;
+    let theirs = common::patiently(|| node.import(peer, "pingpong").open())?;
     // Both are there once each has told the other.
     theirs.put64(8, 1)?;
     wait_for(&mine, 8, 1)?;

@@ -35,7 +35,7 @@ fn run(nodes: NodeId, items: u64) -> Result<(), Failure> {
         _ => None,
     };
     // Node 0 goes through the board as the others do: its processor's own atomics would not be atomic with theirs.
-    let shared = common::import(&node, 0, "work")?;
+    let shared = common::patiently(|| node.import(0, "work").open())?;
     let mut barrier = Barrier::join(&node, "work-barrier", &everybody, node.id().into(), 0o606, PATIENCE)?;
     barrier.wait_timeout(PATIENCE)?;
 

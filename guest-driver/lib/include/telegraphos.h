@@ -31,6 +31,10 @@ typedef struct tg_operation tg_operation;
 typedef struct tg_barrier tg_barrier;
 /* Access counters armed for a page. */
 typedef struct tg_page_counter tg_page_counter;
+/* A notification queue of this node. (The kernel's header has a struct tg_queue, which is another thing.) */
+typedef struct tg_local_queue tg_queue;
+/* A notification queue of another node, imported to append to it. */
+typedef struct tg_remote_queue tg_remote_queue;
 
 /* Rights */
 /* Loads. */
@@ -107,6 +111,12 @@ typedef struct tg_page_counter tg_page_counter;
 #define TG_ERR_NOT_LOCAL 0x19
 /* An operation was launched without its arguments, or with one that is gone. */
 #define TG_ERR_ARGUMENT 0x1a
+/* The header of the queue is not sound: its size is not the one granted, or head or tail lie outside 3 to size - 1. */
+#define TG_ERR_QUEUE_HEADER 0x1b
+/* The page is not a queue, or the enqueue is not at the queue's base or not of its word width. */
+#define TG_ERR_NOT_QUEUE 0x1c
+/* The node of the queue has no hold slots left for another import of a queue, or more elements came than were reserved. */
+#define TG_ERR_NO_HOLD 0x1d
 
 /* How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node. */
 typedef struct tg_export_options {
@@ -134,6 +144,44 @@ typedef struct tg_state {
 	uint32_t status;
 } tg_state;
 
+/* How to make a queue. All zeros, or NULL, means: for processes of the same user id, no secret, every node, 64 KiB per buffer, of 4-byte words, 16 buffers behind the first. */
+typedef struct tg_queue_options {
+	/* Words per buffer: a power of two from 8 on, at most 64 KiB in all; 0 means those 64 KiB. */
+	uint32_t words;
+	/* Bytes of a word, 4 or 8; 0 means 4. */
+	uint32_t width;
+	/* Buffers that may be linked behind the first, up to 1024; 0 means 16. */
+	uint32_t quota;
+	/* Linked buffers at which tg_queue_limits counts, up to the quota; 0 means half of it, UINT32_MAX never. */
+	uint32_t limit;
+	/* Who may append, as for a file, by the write bits: e.g. 0602; 0 means 0600. */
+	uint32_t mode;
+	/* Number of admitted nodes listed; 0 admits every node. */
+	uint32_t node_count;
+	/* The admitted nodes. */
+	const uint16_t *nodes;
+	/* What an importer must present; zeros for nothing. */
+	uint8_t secret[16];
+} tg_queue_options;
+
+/* What has become of a queue. */
+typedef struct tg_queue_status {
+	/* Why it takes no elements any more: TG_ERR_*, or TG_OK if it does. */
+	uint32_t status;
+	/* Linked buffers, as the driver counts them. */
+	uint32_t linked;
+	/* Overflows handled. */
+	uint64_t overflows;
+	/* How often a consumer took too long over an element and lost its mapping. */
+	uint64_t evictions;
+	/* 1 while an overflow is not handled yet. */
+	uint8_t full;
+	/* 1 while the quota is used up and senders are held back. */
+	uint8_t held;
+	/* Zero. */
+	uint8_t reserved[6];
+} tg_queue_status;
+
 /* What page access counters say. */
 typedef struct tg_count {
 	/* Reads left until the event. */
@@ -151,7 +199,13 @@ typedef struct tg_count {
 /* Opens the board of that device file, or with NULL the first one. */
 int tg_open(const char *path, tg_node **node);
 
-/* Closes it; exports and imports made from it stay until they are closed. */
+/* The board that another process has opened, by a file descriptor inherited or received from it, which becomes the handle's, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share it, one at a time may use quiet, atomics and copies. */
+int tg_open_fd(int fd, tg_node **node);
+
+/* The file descriptor of a board, to pass to another process, or a negative errno. It ends with the handle. */
+int tg_node_fd(const tg_node *node);
+
+/* Closes it; exports, imports and queues made from it stay until they are closed. */
 void tg_close(tg_node *node);
 
 /* This node's id, or a negative errno. */
@@ -295,7 +349,7 @@ int tg_operation_arm(tg_operation *operation);
 /* Gives the handle back. The operation goes on; quiet tells of its end. */
 void tg_operation_free(tg_operation *operation);
 
-/* An eventfd of the node handle that becomes readable when an armed operation is done, or a negative errno. Who reads it looks at all armed operations. It ends with the handle. */
+/* An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an element, or a negative errno. Who reads it looks at all of them. It ends with the handle. */
 int tg_completions(const tg_node *node);
 
 /* Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock. */
@@ -312,6 +366,66 @@ int tg_barrier_wait(tg_barrier *barrier, int64_t nanoseconds);
 
 /* Leaves a barrier, for good. */
 void tg_barrier_leave(tg_barrier *barrier);
+
+/* Makes a notification queue under a name. */
+int tg_queue_create(const tg_node *node, const char *name, const tg_queue_options *options, tg_queue **queue);
+
+/* A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its mapping, by its tg_queue_handle. */
+int tg_queue_attach(const tg_node *node, uint32_t handle, tg_queue **queue);
+
+/* By what processes that share the open file attach a queue; UINT32_MAX for NULL. */
+uint32_t tg_queue_handle(const tg_queue *queue);
+
+/* Takes the oldest element: 1, or 0 if there is none. No system call, unless the queue has overflowed. */
+int tg_queue_try_pop(const tg_queue *queue, uint64_t *value);
+
+/* Takes the oldest element, asleep until there is one: 1, or 0 after so many nanoseconds (negative: never). */
+int tg_queue_pop_wait(const tg_queue *queue, int64_t nanoseconds, uint64_t *value);
+
+/* Takes up to count elements, oldest first: how many, 0 if there is none. */
+int tg_queue_pop_batch(const tg_queue *queue, uint64_t *values, uint32_t count);
+
+/* Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there is none. */
+int tg_queue_pop_in_kernel(const tg_queue *queue, uint64_t *value);
+
+/* Makes tg_completions readable at the next element; at once if there has been one since a pop last found nothing. */
+int tg_queue_arm(const tg_queue *queue);
+
+/* How often the linked buffers of a queue have come to the limit: when it rises, its consumers are slow. */
+uint64_t tg_queue_limits(const tg_queue *queue);
+
+/* What has become of a queue. */
+int tg_queue_status_of(const tg_queue *queue, tg_queue_status *status);
+
+/* Ends a queue that this process has made, with the elements not taken; one attached is only let go of. */
+int tg_queue_close(tg_queue *queue);
+
+/* Imports a queue of a node, to append to it. The secret has 16 bytes, or is NULL. */
+int tg_queue_import(const tg_node *node, uint16_t id, const char *name, const uint8_t *secret, tg_remote_queue **queue);
+
+/* Appends with one store instruction, after all that this thread has put to that node before, and returns before the other node has it. */
+int tg_queue_enqueue(const tg_remote_queue *queue, uint64_t value);
+
+/* Stores count words of 8 bytes from offset of an import of the same node on, then appends value: who pops it sees them. Not appended while that import has an error. */
+int tg_queue_put_notify(const tg_remote_queue *queue, const tg_remote *remote, uint64_t offset, const uint64_t *words, uint64_t count, uint64_t value);
+
+/* Where to store an element oneself: one aligned scalar store of tg_queue_width bytes. */
+volatile void *tg_queue_aperture(const tg_remote_queue *queue);
+
+/* Bytes of an imported queue's words, 4 or 8. */
+uint32_t tg_queue_width(const tg_remote_queue *queue);
+
+/* Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then it may be called again. */
+int tg_queue_quiet(const tg_remote_queue *queue, int64_t nanoseconds);
+
+/* What has become of an imported queue. */
+int tg_queue_state_of(const tg_remote_queue *queue, tg_state *state);
+
+/* Clears the latched error of an imported queue and goes on after a cut. Lost elements stay lost. */
+int tg_queue_acknowledge(const tg_remote_queue *queue);
+
+/* Closes the import of a queue after its outstanding elements. */
+int tg_queue_unimport(tg_remote_queue *queue);
 
 /* Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the writes-th store of this node there; 0 counts none. */
 int tg_counter_arm(const tg_remote *remote, uint32_t page, uint64_t reads, uint64_t writes, tg_page_counter **counter);

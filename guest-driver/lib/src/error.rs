@@ -183,7 +183,7 @@ impl Error {
             Error::Argument { .. } | Error::Bounds { .. } | Error::Misaligned { .. } => Errno::INVAL,
             Error::Right { .. } => Errno::ACCESS,
             Error::Failed { status, .. } => return errno_of(*status),
-            Error::Broken { .. } => Errno::UCLEAN,
+            Error::Broken { .. } => Errno::IO,
             Error::Pending { .. } => Errno::AGAIN,
             Error::Gone { .. } => Errno::NODEV,
         }
@@ -222,6 +222,9 @@ const ERRNOS: &[(Status, Errno)] = &[
     (Status::NotLocal, Errno::XDEV),
     (Status::Overlap, Errno::INVAL),
     (Status::Argument, Errno::INVAL),
+    (Status::QueueHeader, Errno::IO),
+    (Status::NotQueue, Errno::INVAL),
+    (Status::NoHold, Errno::NOSPC),
 ];
 
 /// The errno of a status, 0 for [`Status::Ok`]; what has no better one is EREMOTEIO.

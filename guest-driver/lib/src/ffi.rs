@@ -10,18 +10,18 @@
 //! What C promises, for all functions: a handle is NULL or came from this library and has not been closed; a string is
 //! NULL or ends with a zero byte; any other pointer is NULL or points to what its type says. NULL where something is needed is
 //! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use; operations and
-//! barriers are for one thread at a time. An export, import, operation or counter keeps its node open.
+//! barriers are for one thread at a time. An export, import, queue, operation or counter keeps its node open.
 
 use crate::sync::{Barrier, TicketLock};
 use crate::{
-    AtomicWord, Error, LaunchStyle, Node, NodeId, Operation, Outcome, PageCounter, Remote, Result, Rights, Secret,
-    Segment, Status, Word,
+    AtomicWord, Error, LaunchStyle, Node, NodeId, Operation, Outcome, PageCounter, Queue, Remote, RemoteQueue, Result,
+    Rights, Secret, Segment, State, Status, Word,
 };
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -78,6 +78,15 @@ c_types! {
     *mut CountState => "tg_count *";
     *const ExportOptions => "const tg_export_options *";
     *mut ImportState => "tg_state *";
+    *mut Queue => "tg_queue *";
+    *const Queue => "const tg_queue *";
+    *mut *mut Queue => "tg_queue **";
+    *mut RemoteQueue => "tg_remote_queue *";
+    *const RemoteQueue => "const tg_remote_queue *";
+    *mut *mut RemoteQueue => "tg_remote_queue **";
+    *const QueueOptions => "const tg_queue_options *";
+    *mut QueueStatus => "tg_queue_status *";
+    *const u64 => "const uint64_t *";
 }
 
 /// The window of an import, as C sees it.
@@ -179,6 +188,48 @@ record! { IMPORT_STATE, "tg_state",
         pub reserved: u8,
         /// The first error since the last tg_acknowledge: TG_ERR_*, or TG_OK.
         pub status: u32,
+    }
+}
+
+record! { QUEUE_OPTIONS, "tg_queue_options",
+    /// How to make a queue. All zeros, or NULL, means: for processes of the same user id, no secret, every node, 64 KiB per buffer, of 4-byte words, 16 buffers behind the first.
+    pub struct QueueOptions {
+        /// Words per buffer: a power of two from 8 on, at most 64 KiB in all; 0 means those 64 KiB.
+        pub words: u32,
+        /// Bytes of a word, 4 or 8; 0 means 4.
+        pub width: u32,
+        /// Buffers that may be linked behind the first, up to 1024; 0 means 16.
+        pub quota: u32,
+        /// Linked buffers at which tg_queue_limits counts, up to the quota; 0 means half of it, UINT32_MAX never.
+        pub limit: u32,
+        /// Who may append, as for a file, by the write bits: e.g. 0602; 0 means 0600.
+        pub mode: u32,
+        /// Number of admitted nodes listed; 0 admits every node.
+        pub node_count: u32,
+        /// The admitted nodes.
+        pub nodes: *const u16,
+        /// What an importer must present; zeros for nothing.
+        pub secret: [u8; 16],
+    }
+}
+
+record! { QUEUE_STATUS, "tg_queue_status",
+    /// What has become of a queue.
+    pub struct QueueStatus {
+        /// Why it takes no elements any more: TG_ERR_*, or TG_OK if it does.
+        pub status: u32,
+        /// Linked buffers, as the driver counts them.
+        pub linked: u32,
+        /// Overflows handled.
+        pub overflows: u64,
+        /// How often a consumer took too long over an element and lost its mapping.
+        pub evictions: u64,
+        /// 1 while an overflow is not handled yet.
+        pub full: u8,
+        /// 1 while the quota is used up and senders are held back.
+        pub held: u8,
+        /// Zero.
+        pub reserved: [u8; 6],
     }
 }
 
@@ -384,6 +435,46 @@ unsafe fn wait(
     })
 }
 
+/// Stores what has become of an import.
+///
+/// # Safety
+/// As the module says.
+unsafe fn state_of(state: *mut ImportState, action: impl FnOnce() -> Result<State>) -> c_int {
+    guard(|| {
+        if state.is_null() {
+            return Err(missing("the place for the state"));
+        }
+        let found = action()?;
+        let found = ImportState {
+            congested: found.congested.into(),
+            cut: found.cut.into(),
+            dead: found.dead.into(),
+            reserved: 0,
+            status: found.error.unwrap_or(Status::Ok) as u32,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { state.write(found) };
+        Ok(0)
+    })
+}
+
+/// Takes an element: 1 and its value, or 0.
+///
+/// # Safety
+/// As the module says.
+unsafe fn pop(queue: *const Queue, value: *mut u64, action: impl FnOnce(&Queue) -> Result<Option<u64>>) -> c_int {
+    guard(|| {
+        if value.is_null() {
+            return Err(missing("the place for the element"));
+        }
+        // SAFETY: the caller's promise.
+        let Some(found) = action(unsafe { given(queue, "the queue")? })? else { return Ok(0) };
+        // SAFETY: the caller's promise.
+        unsafe { value.write(found) };
+        Ok(1)
+    })
+}
+
 functions! {
     /// Opens the board of that device file, or with NULL the first one.
     fn tg_open(path: *const c_char, node: *mut *mut Node) -> c_int {
@@ -396,7 +487,30 @@ functions! {
         }
     }
 
-    /// Closes it; exports and imports made from it stay until they are closed.
+    /// The board that another process has opened, by a file descriptor inherited or received from it, which becomes the handle's, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share it, one at a time may use quiet, atomics and copies.
+    fn tg_open_fd(fd: c_int, node: *mut *mut Node) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(node, || {
+                if fd < 0 {
+                    return Err(Error::Argument {
+                        what: "the file descriptor",
+                        value: fd.to_string(),
+                        expected: "that of an open board".into(),
+                    });
+                }
+                Node::from_fd(OwnedFd::from_raw_fd(fd))
+            })
+        }
+    }
+
+    /// The file descriptor of a board, to pass to another process, or a negative errno. It ends with the handle.
+    fn tg_node_fd(node: *const Node) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| Ok(unsafe { given(node, "the node")? }.as_fd().as_raw_fd()))
+    }
+
+    /// Closes it; exports, imports and queues made from it stay until they are closed.
     fn tg_close(node: *mut Node) -> () {
         let _ = guard(|| {
             // SAFETY: the caller's promise.
@@ -582,23 +696,8 @@ functions! {
 
     /// What has become of an import.
     fn tg_state_of(remote: *const Remote, state: *mut ImportState) -> c_int {
-        guard(|| {
-            if state.is_null() {
-                return Err(missing("the place for the state"));
-            }
-            // SAFETY: the caller's promise.
-            let found = unsafe { given(remote, "the import")? }.state()?;
-            let found = ImportState {
-                congested: found.congested.into(),
-                cut: found.cut.into(),
-                dead: found.dead.into(),
-                reserved: 0,
-                status: found.error.unwrap_or(Status::Ok) as u32,
-            };
-            // SAFETY: the caller's promise.
-            unsafe { state.write(found) };
-            Ok(0)
-        })
+        // SAFETY: the caller's promise.
+        unsafe { state_of(state, || given(remote, "the import")?.state()) }
     }
 
     /// Clears the latched error of an import and goes on after a cut. Lost stores stay lost.
@@ -790,7 +889,7 @@ functions! {
         });
     }
 
-    /// An eventfd of the node handle that becomes readable when an armed operation is done, or a negative errno. Who reads it looks at all armed operations. It ends with the handle.
+    /// An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an element, or a negative errno. Who reads it looks at all of them. It ends with the handle.
     fn tg_completions(node: *const Node) -> c_int {
         // SAFETY: the caller's promise.
         guard(|| Ok(unsafe { given(node, "the node")? }.completions()?.as_raw_fd()))
@@ -862,6 +961,245 @@ functions! {
             drop(unsafe { take(barrier) });
             Ok(0)
         });
+    }
+
+    /// Makes a notification queue under a name.
+    fn tg_queue_create(
+        node: *const Node, name: *const c_char, options: *const QueueOptions, queue: *mut *mut Queue
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(queue, || {
+                let mut builder = Queue::create(given(node, "the node")?, text(name, "the name")?);
+                if let Some(options) = options.as_ref() {
+                    builder = builder.secret(options.secret);
+                    builder = match options.width {
+                        0 | 4 => builder,
+                        8 => builder.wide(),
+                        other => {
+                            return Err(Error::Argument {
+                                what: "the width of a queue",
+                                value: other.to_string(),
+                                expected: "4 or 8 bytes".into(),
+                            });
+                        }
+                    };
+                    if options.words != 0 {
+                        builder = builder.words(options.words);
+                    }
+                    if options.quota != 0 {
+                        builder = builder.quota(options.quota);
+                    }
+                    builder = match options.limit {
+                        0 => builder,
+                        u32::MAX => builder.limit(0),
+                        limit => builder.limit(limit),
+                    };
+                    if options.mode != 0 {
+                        builder = builder.mode(options.mode);
+                    }
+                    if options.node_count != 0 {
+                        let first = given(options.nodes, "the list of nodes")?;
+                        let nodes: &[NodeId] = std::slice::from_raw_parts(first, options.node_count as usize);
+                        builder = builder.nodes(nodes);
+                    }
+                }
+                builder.create()
+            })
+        }
+    }
+
+    /// A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its mapping, by its tg_queue_handle.
+    fn tg_queue_attach(node: *const Node, handle: u32, queue: *mut *mut Queue) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { give(queue, || Queue::attach(given(node, "the node")?, handle)) }
+    }
+
+    /// By what processes that share the open file attach a queue; UINT32_MAX for NULL.
+    fn tg_queue_handle(queue: *const Queue) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { queue.as_ref() }.map_or(u32::MAX, Queue::handle)
+    }
+
+    /// Takes the oldest element: 1, or 0 if there is none. No system call, unless the queue has overflowed.
+    fn tg_queue_try_pop(queue: *const Queue, value: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { pop(queue, value, Queue::try_pop) }
+    }
+
+    /// Takes the oldest element, asleep until there is one: 1, or 0 after so many nanoseconds (negative: never).
+    fn tg_queue_pop_wait(queue: *const Queue, nanoseconds: i64, value: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { pop(queue, value, |q| q.pop_wait(limit(nanoseconds))) }
+    }
+
+    /// Takes up to count elements, oldest first: how many, 0 if there is none.
+    fn tg_queue_pop_batch(queue: *const Queue, values: *mut u64, count: u32) -> c_int {
+        guard(|| {
+            if values.is_null() {
+                return Err(missing("the place for the elements"));
+            }
+            let count = count.min(c_int::MAX as u32) as usize;
+            // SAFETY: the caller's promise.
+            let (queue, values) =
+                unsafe { (given(queue, "the queue")?, std::slice::from_raw_parts_mut(values, count)) };
+            Ok(queue.pop_batch(values)? as c_int)
+        })
+    }
+
+    /// Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there is none.
+    fn tg_queue_pop_in_kernel(queue: *const Queue, value: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { pop(queue, value, Queue::pop_in_kernel) }
+    }
+
+    /// Makes tg_completions readable at the next element; at once if there has been one since a pop last found nothing.
+    fn tg_queue_arm(queue: *const Queue) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(queue, "the queue")? }.arm()?;
+            Ok(0)
+        })
+    }
+
+    /// How often the linked buffers of a queue have come to the limit: when it rises, its consumers are slow.
+    fn tg_queue_limits(queue: *const Queue) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { queue.as_ref() }.map_or(0, Queue::limits)
+    }
+
+    /// What has become of a queue.
+    fn tg_queue_status_of(queue: *const Queue, status: *mut QueueStatus) -> c_int {
+        guard(|| {
+            if status.is_null() {
+                return Err(missing("the place for the status"));
+            }
+            // SAFETY: the caller's promise.
+            let found = unsafe { given(queue, "the queue")? }.state()?;
+            let found = QueueStatus {
+                status: found.dead.unwrap_or(Status::Ok) as u32,
+                linked: found.linked,
+                overflows: found.overflows,
+                evictions: found.evictions,
+                full: found.full.into(),
+                held: found.held.into(),
+                reserved: [0; 6],
+            };
+            // SAFETY: the caller's promise.
+            unsafe { status.write(found) };
+            Ok(0)
+        })
+    }
+
+    /// Ends a queue that this process has made, with the elements not taken; one attached is only let go of.
+    fn tg_queue_close(queue: *mut Queue) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { take(queue) }.map_or(Ok(()), Queue::close)?;
+            Ok(0)
+        })
+    }
+
+    /// Imports a queue of a node, to append to it. The secret has 16 bytes, or is NULL.
+    fn tg_queue_import(
+        node: *const Node, id: u16, name: *const c_char, secret: *const u8, queue: *mut *mut RemoteQueue
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(queue, || {
+                let builder = Queue::import(given(node, "the node")?, id, text(name, "the name")?);
+                match secret.cast::<Secret>().as_ref() {
+                    Some(secret) => builder.secret(*secret),
+                    None => builder,
+                }
+                .open()
+            })
+        }
+    }
+
+    /// Appends with one store instruction, after all that this thread has put to that node before, and returns before the other node has it.
+    fn tg_queue_enqueue(queue: *const RemoteQueue, value: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(queue, "the imported queue")? }.enqueue(value)?;
+            Ok(0)
+        })
+    }
+
+    /// Stores count words of 8 bytes from offset of an import of the same node on, then appends value: who pops it sees them. Not appended while that import has an error.
+    fn tg_queue_put_notify(
+        queue: *const RemoteQueue, remote: *const Remote, offset: u64, words: *const u64, count: u64, value: u64
+    ) -> c_int {
+        guard(|| {
+            let words = match usize::try_from(count) {
+                Ok(0) => &[][..],
+                Ok(count) if count <= isize::MAX as usize / 8 => {
+                    // SAFETY: the caller's promise.
+                    unsafe { std::slice::from_raw_parts(given(words, "the data")?, count) }
+                }
+                _ => {
+                    return Err(Error::Argument {
+                        what: "the number of words",
+                        value: count.to_string(),
+                        expected: "what fits this process's address space".into(),
+                    });
+                }
+            };
+            // SAFETY: the caller's promise.
+            let (queue, remote) =
+                unsafe { (given(queue, "the imported queue")?, given(remote, "the import of the data")?) };
+            queue.put_notify(remote, offset, words, value)?;
+            Ok(0)
+        })
+    }
+
+    /// Where to store an element oneself: one aligned scalar store of tg_queue_width bytes.
+    fn tg_queue_aperture(queue: *const RemoteQueue) -> Window {
+        // SAFETY: the caller's promise.
+        Window(unsafe { queue.as_ref() }.map_or(std::ptr::null_mut(), |q| q.as_ptr().cast()))
+    }
+
+    /// Bytes of an imported queue's words, 4 or 8.
+    fn tg_queue_width(queue: *const RemoteQueue) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { queue.as_ref() }.map_or(0, RemoteQueue::width)
+    }
+
+    /// Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then it may be called again.
+    fn tg_queue_quiet(queue: *const RemoteQueue, nanoseconds: i64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            let queue = unsafe { given(queue, "the imported queue")? };
+            match limit(nanoseconds) {
+                Some(limit) => queue.quiet_timeout(limit)?,
+                None => queue.quiet()?,
+            }
+            Ok(0)
+        })
+    }
+
+    /// What has become of an imported queue.
+    fn tg_queue_state_of(queue: *const RemoteQueue, state: *mut ImportState) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { state_of(state, || given(queue, "the imported queue")?.state()) }
+    }
+
+    /// Clears the latched error of an imported queue and goes on after a cut. Lost elements stay lost.
+    fn tg_queue_acknowledge(queue: *const RemoteQueue) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(queue, "the imported queue")? }.acknowledge()?;
+            Ok(0)
+        })
+    }
+
+    /// Closes the import of a queue after its outstanding elements.
+    fn tg_queue_unimport(queue: *mut RemoteQueue) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { take(queue) }.map_or(Ok(()), RemoteQueue::close)?;
+            Ok(0)
+        })
     }
 
     /// Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the writes-th store of this node there; 0 counts none.
@@ -1005,6 +1343,10 @@ typedef struct tg_operation tg_operation;
 typedef struct tg_barrier tg_barrier;
 /* Access counters armed for a page. */
 typedef struct tg_page_counter tg_page_counter;
+/* A notification queue of this node. (The kernel's header has a struct tg_queue, which is another thing.) */
+typedef struct tg_local_queue tg_queue;
+/* A notification queue of another node, imported to append to it. */
+typedef struct tg_remote_queue tg_remote_queue;
 
 ",
     );
@@ -1022,7 +1364,7 @@ typedef struct tg_page_counter tg_page_counter;
         }
         out.push('\n');
     }
-    for record in [&EXPORT_OPTIONS, &IMPORT_STATE, &COUNT] {
+    for record in [&EXPORT_OPTIONS, &IMPORT_STATE, &QUEUE_OPTIONS, &QUEUE_STATUS, &COUNT] {
         comment(&mut out, "", record.doc);
         let _ = writeln!(out, "typedef struct {} {{", record.name);
         for Field { name, before, after, doc } in record.fields {
@@ -1066,6 +1408,16 @@ mod tests {
             assert_eq!(tg_open(c"/dev/null".as_ptr(), &mut node), invalid);
             assert!(last_error().contains("expected a /dev/telegraphosN"), "{}", last_error());
             tg_close(std::ptr::null_mut());
+            assert_eq!(tg_open_fd(-1, &mut node), invalid);
+            assert!(last_error().contains("-1"), "{}", last_error());
+            assert_eq!(tg_queue_enqueue(std::ptr::null(), 1), invalid);
+            assert_eq!(last_error(), "the imported queue is NULL: expected a pointer");
+            let (queue, mut element) = (std::ptr::null(), 0u64);
+            assert_eq!(tg_queue_try_pop(queue, &mut element), invalid);
+            assert_eq!(last_error(), "the queue is NULL: expected a pointer");
+            assert_eq!(tg_queue_pop_batch(queue, std::ptr::null_mut(), 1), invalid);
+            assert_eq!(tg_queue_put_notify(std::ptr::null(), std::ptr::null(), 0, &element, u64::MAX, 0), invalid);
+            assert_eq!(tg_queue_close(std::ptr::null_mut()) | tg_queue_unimport(std::ptr::null_mut()), 0);
             assert_eq!(tg_unexport(std::ptr::null_mut()), 0);
             assert!(tg_segment_memory(std::ptr::null()).is_null());
         }

@@ -2,7 +2,7 @@
 //! Load from and store into the memory of other virtual machines, with single instructions.
 //!
 //! ```no_run
-//! use telegraphos::Node;
+//! use telegraphos::{Node, Queue};
 //!
 //! # fn main() -> telegraphos::Result<()> {
 //! let node = Node::open()?;
@@ -18,6 +18,9 @@
 //!
 //! let ticket: u64 = remote.fetch_inc(0)?; // atomic with everybody else's, whichever node they are on
 //! remote.get_block(0, &ring, 0, 64 << 10)?; // all of it, into our memory
+//!
+//! let news = Queue::create(&node, "news").mode(0o602).create()?; // to be told, instead of looking
+//! let word: Option<u64> = news.pop_wait(None)?; // what somebody appended with one store instruction
 //! # Ok(()) }
 //! ```
 //!
@@ -29,6 +32,7 @@
 //! | `access` | [`Word`]: what one instruction moves |
 //! | `quiet` | when stores, atomics and copies have arrived |
 //! | `operation` | [`Operation`]: atomics and block copies, and how they are launched ([`LaunchStyle`]) |
+//! | [`queue`] | [`Queue`], [`RemoteQueue`]: notification queues, which tell a receiver what has come |
 //! | `slots`, `bell` | who waits for what, by looking or by sleeping |
 //! | [`sync`] | locks and barriers between nodes |
 //! | `counter` | [`PageCounter`]: how often a page was read and written |
@@ -42,6 +46,10 @@
 //! Between different nodes, and towards a third one that was told by other means, only `quiet` orders (SPEC E19).
 //! Atomics take part in this order as stores do. A copy moves in blocks, in turns with other copies, and stores made after
 //! its launch may pass it: its end, or `quiet`, orders.
+//!
+//! An element of a queue is appended after all that its node has put to the queue's node before (SPEC I8): whoever pops it sees
+//! those puts. Puts made after it may be performed earlier, while it waits for room. What is appended through one import keeps
+//! its order; between several imports, or several queues, there is none (SPEC I9).
 //!
 //! Window pages are mapped uncached. On x86 stores to them leave the processor in program order, after all earlier
 //! ordinary stores; loads from them are not executed ahead of time. A reader of its own [`Segment`] uses
@@ -66,10 +74,12 @@
 //! but the other side may always be faster: a program that must survive the death of its peers handles SIGBUS, or keeps
 //! its remote accesses in a process of their own.
 //!
+//! Consumers of a queue may also lose its mapping because one of them was stopped amid a dequeue for too long: see [`Queue`].
+//!
 //! # Threads and processes
 //!
 //! Everything is `Send` and `Sync`. After `fork` the child has no windows (they are not copied) and its open files are
-//! its parent's: open the node again in the child. A launch may be interrupted anywhere, by another thread, process or
+//! its parent's: open the node again in the child. Several processes may consume one queue, see [`Node::from_fd`]. A launch may be interrupted anywhere, by another thread, process or
 //! signal: its arguments wait in a slot of their own.
 
 mod access;

@@ -227,9 +227,9 @@ impl Node {
     /// Orders: what this context stores, launches or enqueues from now on is performed after everything before, at whichever
     /// nodes. It need not wait for it, but may.
     ///
-    /// Towards one node order is free of charge (SPEC I8), so this does nothing while all open imports of the context that
-    /// are more than readable belong to one node and no operation launched is unfinished. Else it is [`Node::quiet`], and
-    /// fails as that does. It looks at imports rather than at the stores themselves because those are single instructions
+    /// Towards the segments of one node order is free of charge (SPEC I8), and so it is towards one queue. So this does
+    /// nothing while all open imports of the context that are more than readable are segments of one node, or there is one
+    /// alone, of a queue, and while no operation launched is unfinished. Else it is [`Node::quiet`], and fails as that does. It looks at imports rather than at the stores themselves because those are single instructions
     /// that no library sees.
     pub fn fence(&self) -> Result<()> {
         self.inner.fence()

@@ -29,31 +29,40 @@ pub(crate) enum Scope<'a> {
     All,
 }
 
-/// Nodes that this context can store to: how many of its imports each has.
+/// Where what this context sends arrives in the order of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Destination {
+    /// All segments of a node (SPEC I8).
+    Segments(NodeId),
+    /// The queue behind that import: later stores to its node, and elements of other imports, may pass what waits for room.
+    Queue(u32),
+}
+
+/// Destinations of this context: how many of its imports each has.
 #[derive(Debug, Default)]
 pub(crate) struct Destinations {
-    imports: Mutex<BTreeMap<NodeId, u32>>,
-    /// Number of different nodes.
-    nodes: AtomicUsize,
+    imports: Mutex<BTreeMap<Destination, u32>>,
+    /// Number of different destinations.
+    count: AtomicUsize,
 }
 
 impl Destinations {
-    pub(crate) fn enter(&self, node: NodeId) {
+    pub(crate) fn enter(&self, destination: Destination) {
         let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        *imports.entry(node).or_default() += 1;
-        self.nodes.store(imports.len(), Ordering::Release);
+        *imports.entry(destination).or_default() += 1;
+        self.count.store(imports.len(), Ordering::Release);
     }
 
     /// An import has been closed, and with it nothing of it is on its way any more.
-    pub(crate) fn leave(&self, node: NodeId) {
+    pub(crate) fn leave(&self, destination: Destination) {
         let mut imports = self.imports.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = imports.get_mut(&node) {
+        if let Some(count) = imports.get_mut(&destination) {
             *count -= 1;
             if *count == 0 {
-                imports.remove(&node);
+                imports.remove(&destination);
             }
         }
-        self.nodes.store(imports.len(), Ordering::Release);
+        self.count.store(imports.len(), Ordering::Release);
     }
 }
 
@@ -89,7 +98,7 @@ impl Inner {
 
     /// Orders, see [`Node::fence`](crate::Node::fence).
     pub(crate) fn fence(&self) -> Result<()> {
-        if self.destinations.nodes.load(Ordering::Acquire) <= 1 && self.slots.unfinished() == 0 {
+        if self.destinations.count.load(Ordering::Acquire) <= 1 && self.slots.unfinished() == 0 {
             fence();
             return Ok(());
         }
@@ -125,16 +134,17 @@ mod tests {
     #[test]
     fn destinations_are_counted_once_each() {
         let destinations = Destinations::default();
-        let nodes = || destinations.nodes.load(Ordering::Relaxed);
-        destinations.enter(3);
-        destinations.enter(3);
-        assert_eq!(nodes(), 1);
-        destinations.enter(0);
-        assert_eq!(nodes(), 2);
-        destinations.leave(3);
-        assert_eq!(nodes(), 2);
-        destinations.leave(3);
-        destinations.leave(0);
-        assert_eq!(nodes(), 0);
+        let count = || destinations.count.load(Ordering::Relaxed);
+        destinations.enter(Destination::Segments(3));
+        destinations.enter(Destination::Segments(3));
+        assert_eq!(count(), 1);
+        destinations.enter(Destination::Queue(3));
+        assert_eq!(count(), 2);
+        destinations.leave(Destination::Segments(3));
+        assert_eq!(count(), 2);
+        destinations.leave(Destination::Segments(3));
+        assert_eq!(count(), 1);
+        destinations.leave(Destination::Queue(3));
+        assert_eq!(count(), 0);
     }
 }

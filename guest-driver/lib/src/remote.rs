@@ -4,7 +4,7 @@
 use crate::access::Word;
 use crate::error::{Error, Object, Result, name_bytes, status_of};
 use crate::node::{Inner, Node};
-use crate::quiet::Scope;
+use crate::quiet::{Destination, Scope};
 use crate::segment::check;
 use crate::sys::{self, Mapping};
 use crate::{FULL, READ_WRITE, Secret};
@@ -50,6 +50,13 @@ impl ImportBuilder {
 
     /// Asks the other node's board, and maps the segment. The exporting process need not be awake.
     pub fn open(self) -> Result<Remote> {
+        if self.rights.contains(Rights::ENQUEUE) {
+            return Err(Error::Argument {
+                what: "the right to enqueue",
+                value: format!("asked for with segment {:?}", self.name),
+                expected: "queues to be imported by Queue::import, segments for other rights".into(),
+            });
+        }
         let (mut remote, answer) = self.ask()?;
         if remote.rights.0 & READ_WRITE.0 != 0 {
             remote.mapping = Some(remote.map(answer.offset, remote.size, remote.rights)?);
@@ -67,9 +74,9 @@ impl ImportBuilder {
             ..uapi::Import::default()
         };
         sys::import(self.inner.fd(), &mut request).map_err(|errno| {
-            let status = match errno {
-                Errno::REMOTEIO => Some(Status::from_u16(request.status as u16)),
-                errno => status_of(errno),
+            let status = match request.status {
+                0 => status_of(errno),
+                status => Some(Status::from_u16(status as u16)),
             };
             Error::Import { object: self.object, name: self.name.clone(), node: u32::from(self.node), status, errno }
         })?;
@@ -87,7 +94,7 @@ impl ImportBuilder {
             sound_at: AtomicU64::new(0),
         };
         if remote.writes() {
-            remote.inner.destinations.enter(remote.node);
+            remote.inner.destinations.enter(remote.destination());
         }
         Ok((remote, request))
     }
@@ -200,6 +207,13 @@ impl Remote {
         };
         remote.arguments.set(Mapping::anonymous(4096)).unwrap();
         remote
+    }
+
+    fn destination(&self) -> Destination {
+        match self.rights.contains(Rights::ENQUEUE) {
+            true => Destination::Queue(self.handle),
+            false => Destination::Segments(self.node),
+        }
     }
 
     fn writes(&self) -> bool {
@@ -333,10 +347,11 @@ impl Remote {
         if self.handle == u32::MAX {
             return Ok(());
         }
+        let destination = self.destination();
         let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), reserved: 0 };
         let closed = sys::unimport(self.inner.fd(), &mut handle);
         if self.writes() {
-            self.inner.destinations.leave(self.node);
+            self.inner.destinations.leave(destination);
         }
         closed.map_err(|errno| self.inner.error(&format!("closing {}", self.what()), errno))
     }

@@ -12,7 +12,7 @@ const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
 const UAPI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../uapi/telegraphos.h");
 /// The examples in C: name, usage, a command that needs a board.
 const EXAMPLES: [(&str, &str, &[&str]); 2] = [
-    ("mailbox", "usage: mailbox serve | mailbox post NODE N\n", &["serve"]),
+    ("mailbox", "usage: mailbox serve MESSAGES | mailbox post NODE TEXT\n", &["serve", "1"]),
     ("work", "usage: work serve ITEMS | work help NODE\n", &["help", "1"]),
 ];
 
@@ -62,6 +62,8 @@ fn driver_interface_is_the_same_in_c() {
         ("tg_export_options", size_of::<telegraphos::ffi::ExportOptions>()),
         ("tg_state", size_of::<telegraphos::ffi::ImportState>()),
         ("tg_count", size_of::<telegraphos::ffi::CountState>()),
+        ("tg_queue_options", size_of::<telegraphos::ffi::QueueOptions>()),
+        ("tg_queue_status", size_of::<telegraphos::ffi::QueueStatus>()),
     ];
     for (name, size) in sizes {
         writeln!(text, "_Static_assert(sizeof({name}) == {size}, \"{name}\");").expect("a String");

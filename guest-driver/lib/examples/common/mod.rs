@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use telegraphos::{Error, Node, NodeId, Remote, Status};
+use telegraphos::{Error, Status};
 
 /// How long the others may take to come.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,11 +62,11 @@ pub(crate) fn main<const N: usize>(
     }
 }
 
-/// Imports a segment once its exporter has come.
-pub(crate) fn import(node: &Node, id: NodeId, name: &str) -> Result<Remote, Error> {
+/// Imports something once its owner has come.
+pub(crate) fn patiently<T>(import: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match node.import(id, name).open() {
+        match import() {
             Err(error)
                 if matches!(error.status(), Some(Status::NoSegment | Status::NodeDown | Status::LinkDown))
                     && Instant::now() < deadline =>

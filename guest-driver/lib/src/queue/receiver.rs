@@ -224,8 +224,15 @@ impl Queue {
     /// mapping, by its [`Queue::handle`]. Dropping it does not end the queue.
     pub fn attach(node: &Node, handle: u32) -> Result<Queue> {
         let mut answer = uapi::Queue { handle, ..uapi::Queue::default() };
-        sys::queue_attach(node.inner.fd(), &mut answer)
-            .map_err(|errno| node.inner.error(&format!("attaching the queue of handle {handle}"), errno))?;
+        sys::queue_attach(node.inner.fd(), &mut answer).map_err(|errno| match errno {
+            Errno::BADF => Error::Argument {
+                what: "the handle of a queue",
+                value: handle.to_string(),
+                expected: "what Queue::handle says in a process with the same open file, of a queue that has not ended"
+                    .into(),
+            },
+            errno => node.inner.error(&format!("attaching the queue of handle {handle}"), errno),
+        })?;
         let end = answer.name.iter().position(|byte| *byte == 0).unwrap_or(answer.name.len());
         let name = String::from_utf8_lossy(&answer.name[..end]).into_owned();
         Queue::map(node.inner.clone(), name, &answer, None)
@@ -343,10 +350,7 @@ impl Queue {
                 Pass::Busy if !backoff.wait() => return Ok(Look::Late),
                 Pass::Busy => {}
                 Pass::Full => self.service()?,
-                Pass::Dead => {
-                    let status = self.state()?.dead.unwrap_or(Status::Stale);
-                    return Err(Error::Failed { what: self.what(), status });
-                }
+                Pass::Dead => return Err(self.failed("taking an element", Errno::IO)),
                 Pass::Left { found, call } => {
                     let called = if call { self.service() } else { Ok(()) };
                     return match (found, called) {
@@ -365,6 +369,17 @@ impl Queue {
         }
     }
 
+    /// Why the driver says EIO, or something else.
+    fn failed(&self, action: &str, errno: Errno) -> Error {
+        if errno == Errno::IO {
+            if let Ok(QueueState { dead: Some(status), .. }) = self.state() {
+                return Error::Failed { what: self.what(), status };
+            }
+        }
+        let ended = if errno == Errno::BADF { " (it has ended)" } else { "" };
+        self.inner.error(&format!("{}{ended}: {action}", self.what()), errno)
+    }
+
     /// Has the driver handle an overflow, and waits until it has.
     fn service(&self) -> Result<()> {
         loop {
@@ -372,9 +387,7 @@ impl Queue {
             match sys::queue_service(self.inner.fd(), &mut handle) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(errno) => {
-                    return Err(self.inner.error(&format!("handling an overflow of {}", self.what()), errno));
-                }
+                Err(errno) => return Err(self.failed("handling an overflow", errno)),
             }
         }
     }
@@ -503,13 +516,7 @@ impl Queue {
                 Ok(()) => return Ok(Some(pop.value)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
-                Err(errno) => {
-                    let status = self.state()?.dead;
-                    return Err(match status {
-                        Some(status) => Error::Failed { what: self.what(), status },
-                        None => self.inner.error(&format!("taking an element of {} in the kernel", self.what()), errno),
-                    });
-                }
+                Err(errno) => return Err(self.failed("taking an element in the kernel", errno)),
             }
         }
     }
@@ -524,7 +531,7 @@ impl Queue {
     pub fn state(&self) -> Result<QueueState> {
         let mut state = uapi::QueueState { handle: self.handle, ..uapi::QueueState::default() };
         sys::queue_state(self.inner.fd(), &mut state)
-            .map_err(|errno| self.inner.error(&format!("asking for the state of {}", self.what()), errno))?;
+            .map_err(|errno| self.inner.error(&format!("{}: asking for its state", self.what()), errno))?;
         let has = |bit: u64| u64::from(state.state) & bit != 0;
         let reason = Some(Status::from_u16(state.status as u16)).filter(|status| !status.is_ok());
         Ok(QueueState {
