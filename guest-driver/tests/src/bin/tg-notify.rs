@@ -305,6 +305,7 @@ fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
     let mut idle = vec![[const { Vec::new() }; QUIET_FLAGS.len()]; options.methods.len()];
     // The first round pays for page faults.
     for round in 0..=options.rounds {
+        println!("ROUND {round} of {}", options.rounds);
         for (column, senders) in options.senders.iter().enumerate() {
             for (row, method) in options.methods.iter().enumerate() {
                 let mut one = Samples::default();
