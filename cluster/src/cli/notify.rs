@@ -163,7 +163,7 @@ fn tables(figures: &Figures) -> String {
         out += "\n";
     }
     out += "lost, of all sent (flag and flag-look: of those sent while the receiver polls)\n";
-    for (method, by) in &figures.lost {
+    for (method, by) in figures.methods.iter().filter_map(|method| figures.lost.get_key_value(method)) {
         let cells: Vec<String> =
             by.iter().map(|(senders, [sent, lost])| format!("{senders}: {lost} of {sent}")).collect();
         out += &format!("{method:<11} {}\n", cells.join(", "));
@@ -209,7 +209,7 @@ mod tests {
         "NOTIFY method=flags senders=2 part=send ns=123456.0 low=123.0 high=1234567.0 samples=64",
         "NOTIFY method=flags senders=1024 part=empty ns=28062.0 low=28062.0 high=31156.9 samples=3",
         "RATE method=req senders=1 per_second=15649 low=13375 high=15649 rounds=2",
-        "LOST method=flag senders=2 sent=768 lost=697",
+        "LOST method=flags senders=2 sent=768 lost=697",
     ];
 
     #[test]

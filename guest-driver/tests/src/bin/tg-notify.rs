@@ -321,7 +321,7 @@ fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
         for (method, idle) in options.methods.iter().zip(&mut idle) {
             for (flags, values) in QUIET_FLAGS.iter().zip(idle) {
                 trials.begin();
-                values.push(trials.empty(*method, *flags)?);
+                trials.empty(*method, *flags, values)?;
             }
         }
     }
@@ -370,26 +370,37 @@ impl Trials<'_, '_> {
         self.receiver.start(&self.numbers);
     }
 
-    /// Nanoseconds of a look that finds nothing.
-    fn empty(&mut self, method: Method, senders: usize) -> Outcome<f64> {
-        let looks = if senders > 64 { 200 } else { 1000 };
+    /// Nanoseconds of a look that finds nothing: of few at a time, so that most samples are not interrupted.
+    fn empty(&mut self, method: Method, senders: usize, samples: &mut Vec<f64>) -> Outcome<()> {
+        const LOOKS: u32 = 10;
         let mut taken = Vec::new();
-        let begun = Instant::now();
-        for _ in 0..looks {
-            self.receiver.look(method, senders, &mut taken)?;
+        for _ in 0..50 {
+            let begun = Instant::now();
+            for _ in 0..LOOKS {
+                self.receiver.look(method, senders, &mut taken)?;
+            }
+            samples.push((begun.elapsed().as_nanos() as f64 - self.clock).max(0.0) / f64::from(LOOKS));
         }
-        let took = begun.elapsed().as_nanos() as f64;
-        cli::check(taken.is_empty(), || format!("{}: found {taken:x?} where nobody has sent", method.name()))?;
-        Ok(took / f64::from(looks))
+        cli::check(taken.is_empty(), || format!("{}: found {taken:x?} where nobody has sent", method.name()))
     }
 
     fn one(&mut self, method: Method, senders: usize, options: &Options, samples: &mut Samples) -> Outcome<()> {
         self.begin();
-        samples.empty.push(self.empty(method, senders)?);
+        self.empty(method, senders, &mut samples.empty)?;
         if method.runs_ahead() {
             self.burst(method, senders, options.burst, samples)?;
         }
         self.busy(method, senders, options.messages, samples)
+    }
+
+    /// One look: nanoseconds for each message it found, `None` without any.
+    fn look(&mut self, method: Method, senders: usize, taken: &mut Vec<u64>) -> Outcome<Option<f64>> {
+        let count = taken.len();
+        let begun = Instant::now();
+        self.receiver.look(method, senders, taken)?;
+        let took = begun.elapsed().as_nanos() as f64 - self.clock;
+        let found = taken.len() - count;
+        Ok((found > 0).then(|| took.max(0.0) / found as f64))
     }
 
     /// Nobody looks while they send, and nobody sends while this one looks.
@@ -398,23 +409,18 @@ impl Trials<'_, '_> {
         self.turn.order(method as u64, senders, each)?;
         self.turn.wait()?;
         let mut taken = Vec::with_capacity(senders * each);
-        let begun = Instant::now();
-        loop {
-            let count = taken.len();
-            self.receiver.look(method, senders, &mut taken)?;
-            if taken.len() == count {
-                break;
-            }
+        let mut drain = Vec::with_capacity(senders * each);
+        while let Some(took) = self.look(method, senders, &mut taken)? {
+            drain.push(took);
         }
-        let took = begun.elapsed().as_nanos() as f64;
         let mut check = Check::new(self, method, senders, each);
         taken.iter().try_for_each(|place| check.message(*place))?;
         let sent = self.results(senders, &mut samples.message, &mut samples.send)?;
         // A flag that nobody looks at loses all but one: that is no measurement.
         if !method.loses() {
             samples.sent += sent;
-            samples.lost += sent - taken.len() as u64;
-            samples.drain.push(took / (taken.len().max(1) as f64));
+            samples.lost += lost(method, sent, taken.len())?;
+            samples.drain.extend(drain);
         }
         Ok(())
     }
@@ -430,15 +436,10 @@ impl Trials<'_, '_> {
         let mut check = Check::new(self, method, senders, each);
         loop {
             let count = taken.len();
-            let begun = Instant::now();
-            check.trials.receiver.look(method, senders, &mut taken)?;
-            let ended = Instant::now();
-            let found = taken.len() - count;
-            if found > 0 {
-                let took = (ended - begun).as_nanos() as f64 - check.trials.clock;
-                samples.take.push(took.max(0.0) / found as f64);
-                first.get_or_insert((ended, found));
-                last = ended;
+            if let Some(took) = check.trials.look(method, senders, &mut taken)? {
+                samples.take.push(took);
+                last = Instant::now();
+                first.get_or_insert((last, taken.len() - count));
                 // At once: who is told of a message sees all of it.
                 taken[count..].iter().try_for_each(|place| check.message(*place))?;
                 continue;
@@ -456,7 +457,7 @@ impl Trials<'_, '_> {
         // Of the messages' own stores, only those count that were made while nobody looked.
         let sent = self.results(senders, &mut Vec::new(), &mut samples.send_busy)?;
         samples.sent += sent;
-        samples.lost += sent - taken.len() as u64;
+        samples.lost += lost(method, sent, taken.len())?;
         if let Some((first, found)) = first.filter(|(first, _)| last > *first) {
             samples.rate.push((taken.len() - found) as f64 / (last - first).as_secs_f64());
         }
@@ -483,6 +484,11 @@ impl Trials<'_, '_> {
         }
         Ok(sent)
     }
+}
+
+fn lost(method: Method, sent: u64, taken: usize) -> Outcome<u64> {
+    let wrong = || Failure::Check(format!("{}: {taken} messages have come: expected the {sent} sent", method.name()));
+    sent.checked_sub(taken as u64).ok_or_else(wrong)
 }
 
 /// What was sent in a trial, against what has come.
