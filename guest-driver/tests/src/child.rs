@@ -108,6 +108,16 @@ impl Child {
         }
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its end, if it has come, whatever it still says.
+    pub fn ended(&mut self) -> Result<Option<End>, String> {
+        self.process.try_wait().map(|end| end.map(End::from)).map_err(|e| format!("{}: {e}", self.what))
+    }
+
     /// Lets it go on.
     pub fn go(&mut self) -> Result<(), String> {
         let stdin = self.stdin.as_mut().ok_or_else(|| format!("{} has no input", self.what))?;

@@ -33,6 +33,7 @@ fn programs_explain_themselves() {
         (env!("CARGO_BIN_EXE_tg-watch"), &["name"]),
         (env!("CARGO_BIN_EXE_tg-bench"), &[]),
         (env!("CARGO_BIN_EXE_tg-notify"), &[]),
+        (env!("CARGO_BIN_EXE_tg-queue"), &["receive", "name"]),
         (env!("CARGO_BIN_EXE_tg-pingpong"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-work"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-lock"), &["2"]),
