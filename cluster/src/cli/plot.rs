@@ -33,7 +33,8 @@ const RIGHT: f64 = 110.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 60.0;
 /// Distinct also for those who do not tell red from green.
-const COLOURS: [&str; 8] = ["#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777"];
+const COLOURS: [&str; 10] =
+    ["#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#777777", "#882255", "#666633"];
 /// So that a line shows which lies under another.
 const DASHES: [&str; 5] = ["none", "8 4", "3 3", "12 3 3 3", "5 8"];
 /// Height of a label.
