@@ -77,9 +77,12 @@ const QUEUE: &str = "notify-queue";
 /// What messages are made of.
 const SEED: u64 = 0x6e6f_7469_6679;
 
-/// Mail from the receiver: method (or [`QUIT`]), senders, messages of each. To it: whether a sender has failed.
+/// Mail from the receiver: method (or [`QUIT`]), senders, messages of each.
 const MAIL: [u64; 3] = [0, 1, 2];
-const FAILED: u64 = 3;
+/// Mail to the receiver: the last order carried out, and whether a sender has failed. Nobody but it is told, since the other
+/// senders may have left.
+const DONE: u64 = 3;
+const FAILED: u64 = 4;
 const QUIT: u64 = u64::MAX;
 
 fn main() -> ExitCode {
@@ -152,7 +155,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut turn = Turn { peers: &peers, epoch: 0, patience: options.patience };
     let result = receive(&options, &mut turn);
     // Whatever has happened: the senders end, and say so before the memory goes that they tell it to.
-    let ended = turn.order(QUIT, 0, 0).and_then(|()| turn.wait());
+    let ended = turn.order(QUIT, 0, 0).and_then(|()| turn.until(Turn::left));
     result.and(ended)
 }
 
@@ -186,11 +189,18 @@ impl Turn<'_> {
     /// Whether all is done, and performed here.
     fn done(&self) -> Outcome<bool> {
         for id in self.others() {
-            if self.peers.at(id)? < self.epoch {
-                return Ok(false);
-            }
             if self.peers.heard(id, FAILED)? != 0 {
                 return Err(Failure::Refused(format!("a sender on node {id} has failed: see what it printed")));
+            }
+        }
+        self.left()
+    }
+
+    /// Whether all have carried out the last order, in their way.
+    fn left(&self) -> Outcome<bool> {
+        for id in self.others() {
+            if self.peers.heard(id, DONE)? < self.epoch {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -198,8 +208,12 @@ impl Turn<'_> {
 
     /// Waits until all is done, asleep, so that the senders have the processor.
     fn wait(&self) -> Outcome<()> {
+        self.until(Turn::done)
+    }
+
+    fn until(&self, over: impl Fn(&Self) -> Outcome<bool>) -> Outcome<()> {
         let deadline = Instant::now() + self.patience;
-        while !self.done()? {
+        while !over(self)? {
             self.check(deadline)?;
             std::thread::sleep(Duration::from_micros(500));
         }
@@ -616,10 +630,33 @@ fn send(options: &Options, peers: &Peers) -> Outcome<()> {
     let result = orders(options, peers, receiver);
     if result.is_err() {
         peers.tell(receiver, FAILED, 1)?;
+        // It tells all to go, and this node is among them.
+        for epoch in 1.. {
+            if order(options, peers, receiver, epoch)?.is_none() {
+                break;
+            }
+        }
     }
-    // The last answer, to whatever it asks.
-    peers.arrive(u64::MAX)?;
+    // Whatever it is that was ordered last.
+    peers.tell(receiver, DONE, u64::MAX)?;
     result
+}
+
+/// Waits for an order of the receiver: method, senders, messages of each; `None` when it is to go.
+fn order(options: &Options, peers: &Peers, receiver: u16, epoch: u64) -> Outcome<Option<[u64; 3]>> {
+    let deadline = Instant::now() + options.patience;
+    while peers.at(receiver)? < epoch {
+        if Instant::now() > deadline {
+            return Err(Failure::Refused(format!(
+                "waited {:?} for orders of node {receiver}: has its program ended?",
+                options.patience
+            )));
+        }
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    let [method, senders, messages] = MAIL.map(|slot| peers.heard(receiver, slot));
+    let order = [method?, senders?, messages?];
+    Ok((order[0] != QUIT).then_some(order))
 }
 
 fn orders(options: &Options, peers: &Peers, receiver: u16) -> Outcome<()> {
@@ -628,32 +665,15 @@ fn orders(options: &Options, peers: &Peers, receiver: u16) -> Outcome<()> {
     let mut processes = mine.map(|index| Process::start(options, receiver, index)).collect::<Outcome<Vec<_>>>()?;
     processes.iter_mut().try_for_each(Process::answer)?;
     for epoch in 1.. {
-        let deadline = Instant::now() + options.patience;
-        while peers.at(receiver)? < epoch {
-            if Instant::now() > deadline {
-                return Err(Failure::Refused(format!(
-                    "waited {:?} for orders of node {receiver}: has its program ended?",
-                    options.patience
-                )));
-            }
-            std::thread::sleep(Duration::from_micros(500));
-        }
-        let [method, senders, messages] = MAIL.map(|slot| peers.heard(receiver, slot));
-        let (method, senders, messages) = (method?, senders?, messages?);
-        if method == QUIT {
-            break;
-        }
+        let Some([method, senders, messages]) = order(options, peers, receiver, epoch)? else { break };
         let all = |process: &&mut Process| (process.index as u64) < senders;
         for process in processes.iter_mut().filter(all) {
-            process.order(&format!(
-                "{method} {senders} {messages}
-"
-            ))?;
+            process.order(&format!("{method} {senders} {messages}\n"))?;
         }
         for process in processes.iter_mut().filter(all) {
             process.answer()?;
         }
-        peers.arrive(epoch)?;
+        peers.tell(receiver, DONE, epoch)?;
     }
     Ok(())
 }
