@@ -96,6 +96,18 @@ impl Child {
         }
     }
 
+    /// The next line, if it has said one already.
+    pub fn line_now(&mut self) -> Result<Option<String>, String> {
+        if !self.unread.contains(&b'\n') {
+            let mut fds = [PollFd::new(&self.stdout, PollFlags::IN)];
+            let there = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+            if !matches!(there, Ok(1..)) {
+                return Ok(None);
+            }
+        }
+        self.line()
+    }
+
     /// The next line must be this one.
     pub fn expect(&mut self, expected: &str) -> Result<(), String> {
         match self.line()? {

@@ -22,7 +22,7 @@ const CHECK: u64 = 0x7175_6575_6573;
 /// The element that a sender sends as its number so and so. In a wide one the upper half is made of the lower one, so that
 /// what is put together of two does not pass.
 pub fn element(width: u32, sender: u32, number: u32) -> u64 {
-    let low = u64::from((sender % SENDERS) << 20 | number % NUMBERS);
+    let low = u64::from(((sender % SENDERS) << 20) | (number % NUMBERS));
     if width == 8 { random::word(CHECK, low) << 32 | low } else { low }
 }
 
