@@ -16,6 +16,7 @@ tg-queue: a notification queue whose senders do not wait and whose consumers are
 
 Usage: tg-queue receive NAME [options]
        tg-queue send NODE NAME [options]
+       tg-queue hold NAME [--words W] [--width 4|8] [--quota Q]
 
 receive makes the queue and starts consumers, which take elements in processes of their own:
   --words W        words of a buffer, a power of two from 8 on [16384]
@@ -35,6 +36,8 @@ send appends elements that say who sent them:
   --width 4|8      refuse a queue of another width
   --patience S     how long to wait for the queue, and at last for quiet [120]
 
+hold makes the queue, takes nothing, and keeps it until its standard input ends.
+
 Consumers note each element in memory shared with the receiver, before they have taken it. At the end the receiver compares
 these notes with what was sent, and prints one line:
   QUEUE received=... order=ok lost=0 doubled=0 foreign=0 again=... overflows=... evictions=... kills=... stops=... seconds=...
@@ -46,6 +49,7 @@ Examples:
   tg-queue receive box --words 8 --senders 2 --each 5000 --slow --killed     (on node 0)
   tg-queue send 0 box --sender 0 --each 5000                                 (on node 1)
   tg-queue send 0 box --sender 1 --each 5000                                 (on node 2)
+  tg-queue hold sink --width 8 </dev/tty                                     (until ^D)
 ";
 
 fn main() -> ExitCode {
@@ -54,12 +58,13 @@ fn main() -> ExitCode {
         let role = match line.next_word()? {
             Some(Word::Value(role)) => cli::text(role)?,
             Some(Word::Option(name)) => return Err(cli::unknown(&name)),
-            None => return Err(Failure::Usage("expected receive or send".into())),
+            None => return Err(Failure::Usage("expected receive, send or hold".into())),
         };
         match role.as_str() {
             "receive" => receive(line),
             "send" => send(line),
-            _ => Err(Failure::Usage(format!("{role:?} is not expected: expected receive or send"))),
+            "hold" => hold(line),
+            _ => Err(Failure::Usage(format!("{role:?} is not expected: expected receive, send or hold"))),
         }
     })
 }
@@ -145,46 +150,67 @@ struct Options {
     idle: Duration,
 }
 
-fn receive(mut line: Line) -> Outcome<()> {
-    let (mut name, mut words, mut bytes) = (None, None, 4);
-    let mut options = Options {
-        name: String::new(),
-        words: 0,
-        width: 4,
-        quota: 16,
-        senders: 1,
-        each: 1000,
-        consumers: 2,
-        siege: Siege { slow: false, preempted: false, killed: false },
-        idle: Duration::from_secs(120),
-    };
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "words" => words = Some(line.number("--words")?),
-                "width" => bytes = width(&mut line)?,
-                "quota" => options.quota = line.number("--quota")?,
-                "senders" => options.senders = within("--senders", line.number("--senders")?, 1, SENDERS)?,
-                "each" => options.each = within("--each", line.number("--each")?, 1, NUMBERS)?,
-                "consumers" => options.consumers = within("--consumers", line.number("--consumers")?, 1, 64)?,
-                "slow" => options.siege.slow = true,
-                "preempted" => options.siege.preempted = true,
-                "killed" => options.siege.killed = true,
-                "idle" => options.idle = line.seconds("--idle")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) if name.is_none() => name = Some(cli::text(value)?),
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+impl Options {
+    fn read(mut line: Line) -> Outcome<Options> {
+        let (mut name, mut words, mut bytes) = (None, None, 4);
+        let mut options = Options {
+            name: String::new(),
+            words: 0,
+            width: 4,
+            quota: 16,
+            senders: 1,
+            each: 1000,
+            consumers: 2,
+            siege: Siege { slow: false, preempted: false, killed: false },
+            idle: Duration::from_secs(120),
+        };
+        while let Some(word) = line.next_word()? {
+            match word {
+                Word::Option(option) => match option.as_str() {
+                    "words" => words = Some(line.number("--words")?),
+                    "width" => bytes = width(&mut line)?,
+                    "quota" => options.quota = line.number("--quota")?,
+                    "senders" => options.senders = within("--senders", line.number("--senders")?, 1, SENDERS)?,
+                    "each" => options.each = within("--each", line.number("--each")?, 1, NUMBERS)?,
+                    "consumers" => options.consumers = within("--consumers", line.number("--consumers")?, 1, 64)?,
+                    "slow" => options.siege.slow = true,
+                    "preempted" => options.siege.preempted = true,
+                    "killed" => options.siege.killed = true,
+                    "idle" => options.idle = line.seconds("--idle")?,
+                    _ => return Err(cli::unknown(&option)),
+                },
+                Word::Value(value) if name.is_none() => name = Some(cli::text(value)?),
+                Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+            }
         }
+        options.name = cli::needed("NAME", name)?;
+        options.width = bytes;
+        options.words = words.unwrap_or(65536 / bytes);
+        Ok(options)
     }
-    options.name = cli::needed("NAME", name)?;
-    options.width = bytes;
-    options.words = words.unwrap_or(65536 / bytes);
+
+    fn make(&self, node: &Node) -> Outcome<Queue> {
+        let builder = queue::shaped(Queue::create(node, &self.name), self.words, self.width);
+        let queue = builder.quota(self.quota).mode(0o602).create()?;
+        println!("queue {:?} of node {}: {} words of {} bytes", self.name, node.id(), self.words, self.width);
+        Ok(queue)
+    }
+}
+
+fn hold(line: Line) -> Outcome<()> {
+    let options = Options::read(line)?;
+    let _queue = options.make(&Node::open()?)?;
+    // Until there is nobody to tell us anything.
+    std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())
+        .map(drop)
+        .map_err(|e| Failure::Refused(format!("standard input: {e}")))
+}
+
+fn receive(line: Line) -> Outcome<()> {
+    let options = Options::read(line)?;
     let node = Node::open()?;
-    let builder = queue::shaped(Queue::create(&node, &options.name), options.words, options.width);
-    let queue = builder.quota(options.quota).mode(0o602).create()?;
+    let queue = options.make(&node)?;
     let file = queue::file_of(&node).map_err(Failure::Refused)?;
-    println!("queue {:?} of node {}: {} words of {} bytes", options.name, node.id(), options.words, options.width);
     let supervisor = Supervisor::new(&options, &queue, &file)?;
     let (log, counts) = supervisor.run()?;
     report(&options, &queue, &log, &counts)
