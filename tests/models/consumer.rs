@@ -4,7 +4,7 @@
 //! Between two accesses only the answers of the memory so far are kept. Each step runs the pass from its beginning, gives it these answers
 //! again, performs the next access on the shared memory, and ends it there with [`Memory::Stop`].
 
-use super::queue::{Arena, Word};
+use super::memory::{Arena, WORDS, Word};
 use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ impl Access {
     /// Whether a consumer may do that to the arena (I11): it stores heads, and the links that lead to older buffers.
     pub(crate) fn is_allowed(&self) -> bool {
         match self {
-            Access::Store { word, .. } => matches!(u64::from(word % super::queue::WORDS), HEAD_WORD | NEXT_WORD),
+            Access::Store { word, .. } => matches!(u64::from(word % WORDS), HEAD_WORD | NEXT_WORD),
             _ => true,
         }
     }

@@ -11,6 +11,7 @@
 //! | [`Action::Interrupt`] | the driver reads the board's event ring | modelled, as `guest-driver/module/queue.c` |
 //! | [`Action::Work`] | the driver's worker takes the queue's mutex | modelled |
 //! | [`Action::Handler`] | the next step of whoever has the mutex: FULL, copy and link, resume, clear | modelled, around the real `queue_buffers.c` |
+//! | [`Action::Bound`] | FULL has waited for `queue_hold_ms`: who is BUSY loses its mapping (E13) | modelled |
 //! | [`Action::Consumer`] | one access of a consumer's dequeue; or the call of the driver | the real [`telegraphos::queue::dequeue`]; modelled |
 //! | [`Action::Kill`], [`Action::Restart`] | a consumer dies at that point; starts anew, under another owner number | modelled |
 //!
@@ -18,192 +19,37 @@
 //! it saw and sleeps until a CONTEXT event. Of its stores to QUEUE_ARM one at a time is on its way; it may look again meanwhile, since another's
 //! event can wake it. A consumer that found another inside tries again when that has left: earlier, it would find the same.
 //!
-//! Left out, since the protocol must hold without them: what the driver does after `queue_hold_ms` (E13), the event at the limit of linked
-//! buffers, and the library's look at the memory before it sleeps. All accesses are in one order that everybody sees. Release and acquire, which
-//! see to that on the processor, are the business of the code and its documentation, not of this model.
+//! Left out, since the protocol must hold without them: the event at the limit of linked buffers, and the library's look at the memory before
+//! it sleeps. `queue_hold_ms` pass as often as [`Setup::bounds`] says: in most checks never.
+//!
+//! All accesses are in one order that everybody sees. Release and acquire, which see to that on the processor, are the business of the code
+//! and its documentation, not of this model. A step of the board and its completion are one, as its shells perform them.
 //!
 //! What came out of the queue is compared with what the board took in, when a consumer is handed it. An element that was handed to a consumer
 //! which is killed before it stored word 1 is handed out once more, next: that one repetition is allowed, and due.
 
+mod consumers;
+mod driver;
+mod setup;
+mod story;
+
 use super::board::{Board, Reaction, Touch};
-use super::buffers::{Buffers, Reading, Refusal};
-use super::consumer::{self, Flags, Most};
-use hib_core::{Bug, StepId};
+use super::buffers::Buffers;
+use super::memory::{Arena, ROOM, WORDS, Word, element, name, shape};
+use consumers::{Consumer, Mode};
+use driver::{At, Driver, Stage};
+use hib_core::StepId;
+pub(crate) use setup::Setup;
 use stateright::{Model, Property};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use telegraphos::queue::dequeue::{Dequeue, Found, Literal, Pass};
+use telegraphos::queue::dequeue::Dequeue;
 use telegraphos_wire::Status;
-use telegraphos_wire::queue::{BUSY, FULL, HEAD_WORD, HELD, NEXT_WORD, OWNER_SHIFT, Shape, TAIL_WORD};
+use telegraphos_wire::queue::{BUSY, HEAD_WORD, NEXT_WORD};
 
-/// Words of a buffer; they have 4 bytes.
-pub(crate) const WORDS: u32 = 8;
-/// Room for the first buffer and a quota of two.
-const ROOM: usize = 3;
 /// Senders, at nodes 1 and 2; and consumers at most.
 pub(crate) const SENDERS: usize = 2;
 const CONSUMERS: usize = 2;
-
-/// What is checked, in how large a world, and what is done wrong.
-#[derive(Clone, Debug)]
-pub(crate) struct Setup {
-    /// Buffers that can be linked.
-    pub(crate) quota: u32,
-    /// Elements that have gone through the queue before: head and tail begin elsewhere.
-    pub(crate) gone: u32,
-    /// Elements that are in the queue already.
-    pub(crate) fill: u32,
-    /// Elements still to come of each sender, and how many of them may be unacknowledged.
-    pub(crate) elements: [u32; SENDERS],
-    pub(crate) hold: u32,
-    pub(crate) consumers: usize,
-    pub(crate) most: Most,
-    /// A consumer takes so many and then goes about other things; or it waits for more for ever.
-    pub(crate) wants: Option<u32>,
-    /// So many times a consumer is killed, and whether it starts anew.
-    pub(crate) kills: u8,
-    pub(crate) restarts: bool,
-    pub(crate) literal: Literal,
-    pub(crate) reading: Reading,
-    pub(crate) bug: Option<Bug>,
-    /// BUSY and FULL are two words, read and written by plain accesses (SPEC item 12 on several processors, E11).
-    pub(crate) two_words: bool,
-}
-
-impl Setup {
-    /// One consumer of a queue with a quota of 1, and nothing to do.
-    pub(crate) const SMALL: Setup = Setup {
-        quota: 1,
-        gone: 0,
-        fill: 0,
-        elements: [0; SENDERS],
-        hold: 2,
-        consumers: 1,
-        most: Most::One,
-        wants: None,
-        kills: 0,
-        restarts: true,
-        literal: Literal::Sound,
-        reading: Reading::Sound,
-        bug: None,
-        two_words: false,
-    };
-}
-
-impl fmt::Display for Setup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Setup { quota, gone, fill, elements: [a, b], hold, consumers, most, kills, restarts, .. } = self;
-        write!(
-            f,
-            "quota {quota}, {fill} elements in it at {}, then {a} + {b} (hold {hold}), ",
-            3 + gone % (WORDS - 3)
-        )?;
-        write!(f, "{consumers} consumer{}", if *consumers == 1 { "" } else { "s" })?;
-        match most {
-            Most::One => write!(f, " taking one")?,
-            Most::All => write!(f, " taking all")?,
-        }
-        if let Some(wants) = self.wants {
-            write!(f, ", wanting {wants}")?;
-        }
-        match (kills, restarts) {
-            (0, _) => {}
-            (n, true) => write!(f, ", {n} killed and restarted")?,
-            (n, false) => write!(f, ", {n} killed for good")?,
-        }
-        if self.literal != Literal::Sound {
-            write!(f, ", dequeue {:?}", self.literal)?;
-        }
-        if self.reading != Reading::Sound {
-            write!(f, ", driver {:?}", self.reading)?;
-        }
-        if let Some(bug) = self.bug {
-            write!(f, ", board {bug:?}")?;
-        }
-        if self.two_words { write!(f, ", BUSY and FULL in two words") } else { Ok(()) }
-    }
-}
-
-// ---- what is in memory ----
-
-/// The queue's buffers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Arena(pub(crate) [u32; WORDS as usize * ROOM]);
-
-fn shape() -> Shape {
-    Shape::new(WORDS, 4).expect("8 words of 4 bytes")
-}
-
-/// The number of an element: of which sender, which of its elements, both from 1.
-fn element(sender: usize, number: u32) -> u32 {
-    (sender as u32 + 1) << 8 | number
-}
-
-fn name(element: u32) -> String {
-    match (element >> 8, element & 0xff) {
-        (0, 0) => "nothing".into(),
-        (sender @ 1..=26, number) => format!("{}{number}", char::from(b'a' + (sender - 1) as u8)),
-        _ => format!("{element:#x}"),
-    }
-}
-
-fn letter(buffer: u32) -> char {
-    char::from(b'A' + buffer as u8)
-}
-
-/// The name of a word of the arena.
-pub(crate) struct Word(pub(crate) u32);
-
-impl Word {
-    /// What it holds, readable.
-    pub(crate) fn show(word: u32, value: u32) -> String {
-        match u64::from(word % WORDS) {
-            TAIL_WORD | HEAD_WORD if value >> 16 == WORDS => (value & 0xffff).to_string(),
-            NEXT_WORD if value == 0 => "end".into(),
-            NEXT_WORD if value % WORDS == 0 => letter(value / WORDS).to_string(),
-            TAIL_WORD | HEAD_WORD | NEXT_WORD => format!("{value:#x}"),
-            _ => name(value),
-        }
-    }
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let buffer = letter(self.0 / WORDS);
-        match u64::from(self.0 % WORDS) {
-            TAIL_WORD => write!(f, "{buffer}.tail"),
-            HEAD_WORD => write!(f, "{buffer}.head"),
-            NEXT_WORD => write!(f, "{buffer}.next"),
-            index => write!(f, "{buffer}[{index}]"),
-        }
-    }
-}
-
-impl Arena {
-    /// Whether every size, head and tail is in its range (I11).
-    fn is_sound(&self, buffers: u32) -> bool {
-        let header = |buffer: u32, word: u64| shape().header(self.0[(buffer * WORDS) as usize + word as usize].into());
-        (0..buffers).all(|buffer| header(buffer, TAIL_WORD).is_some() && header(buffer, HEAD_WORD).is_some())
-    }
-
-    /// Whether an element is among those committed in these buffers.
-    fn holds(&self, element: u32, mut buffers: impl Iterator<Item = u32>) -> bool {
-        buffers.any(|buffer| {
-            let at = (buffer * WORDS) as usize;
-            let header = |word: u64| shape().header(self.0[at + word as usize].into());
-            let (Some(tail), Some(mut head)) = (header(TAIL_WORD), header(HEAD_WORD)) else { return false };
-            while head != tail {
-                if self.0[at + usize::from(head.index)] == element {
-                    return true;
-                }
-                head = head.advanced();
-            }
-            false
-        })
-    }
-}
-
-// ---- parties ----
 
 /// A sender, by its elements' numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -211,109 +57,6 @@ struct Sender {
     sent: u32,
     acknowledged: u32,
     last: u32,
-}
-
-/// What a consumer is about to do.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Mode {
-    /// A pass, of which these answers have come.
-    Pass(Vec<u64>),
-    /// Another was inside. It tries again when that has left.
-    Spin,
-    /// To call the driver; `seen` is what it will arm the queue with when that returns.
-    Call {
-        seen: Option<u32>,
-    },
-    /// It waits in the driver for whoever is inside.
-    Wait {
-        seen: Option<u32>,
-    },
-    /// It acts in the driver, with the mutex.
-    Act {
-        seen: Option<u32>,
-    },
-    /// To arm the queue, when its last store has arrived.
-    Tell {
-        seen: u32,
-    },
-    /// It sleeps until a CONTEXT event.
-    Sleep,
-    /// It has had what it wants.
-    Done,
-    Dead,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Consumer {
-    mode: Mode,
-    owner: u32,
-    /// It is in the dequeue section.
-    inside: bool,
-    /// A CONTEXT event has come since its pass began.
-    rung: bool,
-    /// An element it was handed and has not taken yet.
-    handed: Option<u32>,
-    /// Elements it wants, if it counts them.
-    wants: Option<u32>,
-    /// Its store to QUEUE_ARM that is still on its way.
-    arm: Option<u32>,
-}
-
-/// The driver's stage of the queue, TG_STAGE_*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Stage {
-    Running,
-    Stopped,
-    Copied,
-    Held,
-}
-
-/// Who has the queue's mutex.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Who {
-    Worker,
-    Consumer(usize),
-}
-
-/// What it does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum At {
-    /// Hear the news, set FULL, look whether somebody is BUSY.
-    Look,
-    /// With two words: set FULL, since somebody was BUSY.
-    Flag,
-    /// Copy and link.
-    Copy,
-    /// Set HELD, since there is no room.
-    Hold,
-    /// Clear FULL then.
-    Held,
-    /// Tell the board to go on.
-    Resume,
-    /// Wait for its answer.
-    Resuming,
-    /// Clear FULL and HELD.
-    Clear,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Driver {
-    mutex: Option<(Who, At)>,
-    stage: Stage,
-    /// Numbers of the linked buffers, oldest first.
-    linked: Vec<u16>,
-    /// The board has said that it has stopped the queue.
-    news: bool,
-    /// The worker is to run.
-    work: bool,
-    /// FULL stays set until whoever is BUSY calls.
-    waits: bool,
-    /// Owner numbers of processes that are gone.
-    gone: Vec<u32>,
-    /// The board's answer to the resume.
-    resumed: Option<Status>,
-    /// This stop's overflow has been handled.
-    handled: bool,
 }
 
 /// What must never happen.
@@ -376,6 +119,7 @@ pub(crate) struct State {
     stopped: bool,
     ring: bool,
     kills: u8,
+    bounds: u8,
     /// Elements that the board has been given and that were handed to nobody yet, oldest first.
     due: Vec<u32>,
     /// An element whose consumer was killed before it took it: it must come again, and next.
@@ -391,6 +135,7 @@ pub(crate) enum Action {
     Arm(usize),
     Interrupt,
     Work,
+    Bound,
     Handler,
     Consumer(usize),
     Kill(usize),
@@ -426,6 +171,9 @@ pub(crate) enum Sight {
     KilledInDriver = 512,
     /// A consumer is woken before it sleeps.
     Rung = 1024,
+    /// The bound ends while a consumer is inside; when it has left, and did not call.
+    Evicted = 2048,
+    Uncalled = 4096,
 }
 
 /// The model.
@@ -452,7 +200,7 @@ impl QueueModel {
         let mut arena = Arena([0; WORDS as usize * ROOM]);
         let mut buffers = Buffers::new(WORDS, 4, 1 + setup.quota, setup.reading);
         buffers.init();
-        read_back(&buffers, &mut arena, 1 + setup.quota);
+        arena.copy_from(&buffers, 1 + setup.quota);
         let initial = State {
             board: Board::new(shape(), SENDERS as u16, setup.hold, setup.bug),
             step: None,
@@ -474,6 +222,7 @@ impl QueueModel {
             stopped: false,
             ring: false,
             kills: setup.kills,
+            bounds: setup.bounds,
             due: Vec::new(),
             again: None,
             fault: None,
@@ -557,6 +306,9 @@ impl QueueModel {
             None if state.driver.work => actions.push(Action::Work),
             None => {}
         }
+        if state.driver.mutex.is_none() && state.driver.waits && state.bounds > 0 {
+            actions.push(Action::Bound);
+        }
         if state.stopped || state.ring {
             actions.push(Action::Interrupt);
         }
@@ -615,6 +367,7 @@ impl QueueModel {
             }
             Action::Interrupt => self.interrupt(state, say),
             Action::Work => self.work(state, say),
+            Action::Bound => self.bound(state, say),
             Action::Handler => self.handler(state, say),
             Action::Consumer(number) => self.consumer(state, number, say),
             Action::Kill(number) => self.kill(state, number, say),
@@ -698,351 +451,6 @@ impl QueueModel {
                 }
             }
         }
-    }
-
-    // ---- the driver ----
-
-    fn work(&self, state: &mut State, say: Say<'_>) {
-        let driver = &mut state.driver;
-        driver.work = false;
-        driver.mutex = Some((Who::Worker, At::Look));
-        if driver.gone.is_empty() {
-            return self.handler(state, say);
-        }
-        for owner in std::mem::take(&mut driver.gone) {
-            if state.control & BUSY != 0 && state.control >> OWNER_SHIFT == u64::from(owner) {
-                say(format_args!("clears BUSY({owner}) of the dead"));
-                state.control &= (FULL | HELD) & ((1 << OWNER_SHIFT) - 1);
-            }
-        }
-    }
-
-    fn handler(&self, state: &mut State, say: Say<'_>) {
-        let driver = &mut state.driver;
-        let Some((who, at)) = driver.mutex else { return };
-        let next = match at {
-            At::Look => {
-                if std::mem::take(&mut driver.news) && driver.stage == Stage::Running {
-                    driver.stage = Stage::Stopped;
-                }
-                match driver.stage {
-                    Stage::Running => {
-                        say(format_args!("nothing to do"));
-                        state.control &= !(FULL | HELD);
-                        return self.end(state, who, false, say);
-                    }
-                    Stage::Copied => At::Resume,
-                    Stage::Stopped | Stage::Held if self.setup.two_words => {
-                        say(format_args!("state is {}", Flags(state.control)));
-                        if state.control & BUSY != 0 { At::Flag } else { At::Copy }
-                    }
-                    Stage::Stopped | Stage::Held => {
-                        let before = state.control;
-                        state.control |= FULL;
-                        say(format_args!("sets FULL, state was {}", Flags(before)));
-                        if before & BUSY != 0 {
-                            self.saw(Sight::Busy);
-                            driver.waits = true;
-                            return self.end(state, who, true, say);
-                        }
-                        At::Copy
-                    }
-                }
-            }
-            At::Flag => {
-                state.control |= FULL;
-                say(format_args!("sets FULL"));
-                driver.waits = true;
-                return self.end(state, who, true, say);
-            }
-            At::Copy => match self.copy(state, say) {
-                Ok(next) => next,
-                Err(fault) => {
-                    state.fault = Some(fault);
-                    return;
-                }
-            },
-            At::Hold => {
-                state.control |= HELD;
-                say(format_args!("sets HELD"));
-                At::Held
-            }
-            At::Held => {
-                state.control &= !FULL;
-                say(format_args!("clears FULL"));
-                driver.waits = false;
-                return self.end(state, who, false, say);
-            }
-            At::Resume => {
-                say(format_args!("tells the board to go on"));
-                driver.resumed = None;
-                let reaction = state.board.resume();
-                self.absorb(state, reaction, say);
-                At::Resuming
-            }
-            At::Resuming => {
-                match driver.resumed.take() {
-                    Some(Status::Ok) => say(format_args!("it does")),
-                    status => {
-                        state.fault = Some(Fault::Resume(status.unwrap_or(Status::Invalid)));
-                        return;
-                    }
-                }
-                self.saw(if who == Who::Worker { Sight::Worker } else { Sight::Caller });
-                driver.stage = Stage::Running;
-                driver.handled = false;
-                At::Clear
-            }
-            At::Clear => {
-                state.control &= !(FULL | HELD);
-                say(format_args!("clears FULL and HELD"));
-                driver.waits = false;
-                return self.end(state, who, false, say);
-            }
-        };
-        state.driver.mutex = Some((who, next));
-    }
-
-    /// Copies and links, with the driver's own code.
-    fn copy(&self, state: &mut State, say: Say<'_>) -> Result<At, Fault> {
-        let driver = &mut state.driver;
-        if driver.handled || !state.board.is_stopped() {
-            return Err(Fault::Handled);
-        }
-        let count = 1 + self.setup.quota;
-        let mut buffers = Buffers::new(WORDS, 4, count, self.setup.reading);
-        for word in 0..count * WORDS {
-            buffers.set_word((word / WORDS) as usize, word % WORDS, state.arena.0[word as usize].into());
-        }
-        buffers.set_linked(&driver.linked);
-        let result = buffers.overflow();
-        let before = state.arena.clone();
-        read_back(&buffers, &mut state.arena, count);
-        // Of the first buffer, its head and its link are the processor's (I11).
-        if let Some(word) = (0..WORDS).find(|word| {
-            before.0[*word as usize] != state.arena.0[*word as usize]
-                && !matches!(u64::from(*word), HEAD_WORD | NEXT_WORD)
-        }) {
-            return Err(Fault::Foreign { word });
-        }
-        if !driver.linked.is_empty() && result.is_ok() && buffers.linked().len() <= driver.linked.len() {
-            self.saw(Sight::Freed);
-        }
-        driver.linked = buffers.linked().to_vec();
-        let chain = || driver.linked.iter().rev().map(|n| format!(" -> {}", letter((*n).into()))).collect::<String>();
-        match result {
-            Ok(()) => {
-                say(format_args!("copies and links: A{}", chain()));
-                driver.stage = Stage::Copied;
-                driver.handled = true;
-                Ok(At::Resume)
-            }
-            Err(Refusal::NoRoom) => {
-                self.saw(Sight::Held);
-                say(format_args!("finds no room: A{}", chain()));
-                driver.stage = Stage::Held;
-                Ok(At::Hold)
-            }
-            Err(Refusal::Unsound) => Err(Fault::Broken),
-        }
-    }
-
-    /// The mutex is free again, and whoever had it goes on; `busy`: as a consumer, not before FULL is clear.
-    fn end(&self, state: &mut State, who: Who, busy: bool, say: Say<'_>) {
-        state.driver.mutex = None;
-        let Who::Consumer(number) = who else { return };
-        let Mode::Act { seen } = state.consumers[number].mode else { return };
-        if busy {
-            state.consumers[number].mode = Mode::Wait { seen };
-        } else {
-            self.look_again_or_sleep(state, number, seen, say);
-        }
-    }
-
-    // ---- consumers ----
-
-    fn look_again_or_sleep(&self, state: &mut State, number: usize, seen: Option<u32>, say: Say<'_>) {
-        let consumer = &mut state.consumers[number];
-        consumer.mode = if consumer.wants == Some(0) { Mode::Done } else { Mode::Pass(Vec::new()) };
-        if let Some(seen) = seen {
-            if consumer.arm.is_some() {
-                consumer.mode = Mode::Tell { seen };
-                return;
-            }
-            consumer.arm = Some(seen);
-            if consumer.rung {
-                self.saw(Sight::Rung);
-                say(format_args!("arms, but was woken"));
-            } else {
-                say(format_args!("arms and sleeps"));
-                consumer.mode = Mode::Sleep;
-            }
-        }
-    }
-
-    fn consumer(&self, state: &mut State, number: usize, say: Say<'_>) {
-        let consumer = &mut state.consumers[number];
-        match consumer.mode {
-            Mode::Call { seen } | Mode::Wait { seen } => {
-                say(format_args!("calls the driver"));
-                consumer.mode = Mode::Act { seen };
-                state.driver.mutex = Some((Who::Consumer(number), At::Look));
-                self.handler(state, say);
-            }
-            Mode::Pass(_) | Mode::Spin => self.pass(state, number, say),
-            Mode::Tell { seen } => self.look_again_or_sleep(state, number, Some(seen), say),
-            Mode::Act { .. } | Mode::Sleep | Mode::Done | Mode::Dead => {}
-        }
-    }
-
-    /// The next access of a consumer's pass.
-    fn pass(&self, state: &mut State, number: usize, say: Say<'_>) {
-        let consumer = &mut state.consumers[number];
-        let mut answers = match std::mem::replace(&mut consumer.mode, Mode::Spin) {
-            Mode::Pass(answers) => answers,
-            _ => Vec::new(),
-        };
-        if answers.is_empty() {
-            consumer.rung = false;
-            consumer.inside = self.setup.literal == Literal::Unprotected;
-        }
-        let dequeue = self.dequeue(consumer);
-        let stepped = consumer::step(
-            &dequeue,
-            (self.setup.most, self.setup.two_words),
-            &mut answers,
-            &mut state.arena,
-            &mut state.control,
-        );
-        say(format_args!("{}", stepped.access));
-        match stepped.access {
-            consumer::Access::Enter { entered: true, .. } => consumer.inside = true,
-            consumer::Access::Leave { .. } => consumer.inside = false,
-            consumer::Access::Store { word, .. } => {
-                if !stepped.access.is_allowed() {
-                    state.fault = Some(Fault::Foreign { word });
-                }
-                if u64::from(word % WORDS) == HEAD_WORD {
-                    consumer.handed = None;
-                }
-            }
-            _ => {}
-        }
-        if let Some(got) = stepped.handed {
-            say(format_args!("has {}", name(got)));
-            consumer.handed = Some(got);
-            consumer.wants = consumer.wants.map(|wants| wants.saturating_sub(1));
-            let fault = self.hand_over(state, got);
-            state.fault = state.fault.or(fault);
-        }
-        let Some(pass) = stepped.pass else {
-            state.consumers[number].mode = Mode::Pass(answers);
-            return;
-        };
-        let consumer = &mut state.consumers[number];
-        consumer.inside = false;
-        match pass {
-            Pass::Busy => {
-                self.saw(Sight::Spin);
-                consumer.mode = Mode::Spin;
-            }
-            Pass::Full => consumer.mode = Mode::Call { seen: None },
-            Pass::Dead | Pass::Left { found: Err(_), .. } => state.fault = Some(Fault::Broken),
-            Pass::Left { found: Ok(found), call } => {
-                let seen = match found {
-                    Found::Took { .. } => None,
-                    Found::Empty { seen } => Some(seen),
-                };
-                if call {
-                    consumer.mode = Mode::Call { seen };
-                } else {
-                    self.look_again_or_sleep(state, number, seen, say);
-                }
-            }
-        }
-    }
-
-    /// Compares what came out with what is due.
-    fn hand_over(&self, state: &mut State, got: u32) -> Option<Fault> {
-        if let Some(again) = state.again.take() {
-            self.saw(Sight::Again);
-            return (got != again).then_some(Fault::Lost { got, due: again });
-        }
-        let (sender, number) = ((got >> 8) as usize, got & 0xff);
-        if state.due.first() == Some(&got) {
-            state.due.remove(0);
-            return None;
-        }
-        let sent = (1..=SENDERS).contains(&sender) && (1..=state.senders[sender - 1].sent).contains(&number);
-        if !sent {
-            return Some(Fault::Made { got });
-        }
-        if !state.due.contains(&got) {
-            return Some(Fault::Doubled { got });
-        }
-        let due = state.due[0];
-        let buffers = state.driver.linked.iter().map(|n| u32::from(*n)).chain([0]);
-        Some(if state.arena.holds(due, buffers) { Fault::Order { got, due } } else { Fault::Lost { got, due } })
-    }
-
-    fn kill(&self, state: &mut State, number: usize, say: Say<'_>) {
-        let consumer = &mut state.consumers[number];
-        state.kills -= 1;
-        if let Mode::Act { .. } = consumer.mode {
-            self.saw(Sight::KilledInDriver);
-            state.driver.mutex = None;
-        }
-        if consumer.inside {
-            self.saw(Sight::Killed);
-        }
-        if let Some(element) = consumer.handed.take() {
-            state.again = Some(element);
-        }
-        consumer.mode = Mode::Dead;
-        consumer.inside = false;
-        state.driver.gone.push(consumer.owner);
-        state.driver.work = true;
-        say(format_args!("is killed"));
-    }
-}
-
-impl Consumer {
-    fn new(owner: u32, wants: Option<u32>) -> Consumer {
-        Consumer { mode: Mode::Pass(Vec::new()), owner, inside: false, rung: false, handed: None, wants, arm: None }
-    }
-
-    /// Whether it is about to look into the queue.
-    fn is_free(&self) -> bool {
-        matches!(&self.mode, Mode::Pass(answers) if answers.is_empty())
-    }
-
-    fn can_go_on(&self, state: &State) -> bool {
-        let free = state.driver.mutex.is_none();
-        match self.mode {
-            Mode::Pass(_) => true,
-            Mode::Tell { .. } => self.arm.is_none(),
-            // To try again earlier changes nothing.
-            Mode::Spin => state.control & BUSY == 0,
-            Mode::Call { .. } => free,
-            Mode::Wait { .. } => free && !state.driver.waits,
-            Mode::Act { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,
-        }
-    }
-
-    /// Whether its death would leave anything behind. In the driver only who waits can be killed, be it for a free admin slot.
-    fn is_worth_killing(&self, mutex: Option<(Who, At)>) -> bool {
-        match &self.mode {
-            Mode::Pass(answers) => !answers.is_empty(),
-            Mode::Call { .. } | Mode::Wait { .. } => true,
-            Mode::Act { .. } => matches!(mutex, Some((_, At::Resume))),
-            Mode::Spin | Mode::Tell { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,
-        }
-    }
-}
-
-fn read_back(buffers: &Buffers, arena: &mut Arena, count: u32) {
-    for word in 0..count * WORDS {
-        arena.0[word as usize] = buffers.word((word / WORDS) as usize, word % WORDS) as u32;
     }
 }
 
@@ -1129,51 +537,11 @@ impl QueueModel {
     }
 }
 
-// ---- counterexamples ----
-
-impl QueueModel {
-    fn actor(&self, state: &State, action: Action) -> String {
-        let who = |number: usize| match (self.setup.consumers, number) {
-            (1, _) => "consumer".to_owned(),
-            (_, number) => format!("consumer {}", number + 1),
-        };
-        match (action, state.driver.mutex) {
-            (Action::Arrive(_) | Action::Board | Action::Arm(_), _) => "board".into(),
-            (Action::Interrupt, _) => "interrupt".into(),
-            (Action::Work, _) | (Action::Handler, Some((Who::Worker, _)) | None) => "worker".into(),
-            (Action::Handler, Some((Who::Consumer(number), _))) => format!("{} in the driver", who(number)),
-            (Action::Consumer(number) | Action::Kill(number) | Action::Restart(number), _) => who(number),
-        }
-    }
-
-    /// A path in words: one line for what one party does without another in between.
-    pub(crate) fn tell(&self, path: Vec<(State, Option<Action>)>) -> Vec<String> {
-        let mut lines: Vec<(String, Vec<String>)> = Vec::new();
-        let mut end = None;
-        for (state, action) in path {
-            let Some(action) = action else {
-                let apart = "the driver handles an overflow, and a consumer is in the dequeue section";
-                end = state.fault.map(|fault| fault.to_string()).or(state.overlaps().then(|| apart.into()));
-                break;
-            };
-            let actor = self.actor(&state, action);
-            let mut said = Vec::new();
-            self.apply(&mut state.clone(), action, &mut |words| said.push(words.to_string()));
-            match lines.last_mut() {
-                Some((last, words)) if *last == actor => words.extend(said),
-                _ => lines.push((actor, said)),
-            }
-        }
-        let mut lines: Vec<String> =
-            lines.into_iter().map(|(actor, words)| format!("{actor}: {}", words.join(", "))).collect();
-        lines.push(format!("=> {}", end.unwrap_or_else(|| "and nothing can happen any more".into())));
-        lines
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::consumer::Access;
+    use telegraphos_wire::queue::TAIL_WORD;
 
     /// What comes of a step of a queue with four elements in it, after `change`.
     fn fault(change: impl FnOnce(&mut State), action: Action) -> Option<Fault> {
@@ -1207,11 +575,7 @@ mod tests {
         for (word, allowed) in
             [(0, false), (1, true), (2, true), (3, false), (8, false), (9, true), (10, true), (15, false)]
         {
-            assert_eq!(
-                consumer::Access::Store { word, value: 0 }.is_allowed(),
-                allowed,
-                "a consumer stores to word {word}"
-            );
+            assert_eq!(Access::Store { word, value: 0 }.is_allowed(), allowed, "a consumer stores to word {word}");
         }
     }
 }
