@@ -13,6 +13,8 @@
  * launch.c  operations from the kernel
  * counter.c page access counters
  * queue.c   notification queues of this node
+ * queue_map.c
+ *           who has them mapped
  * queue_buffers.c
  *           their buffers: copy and link, without kernel calls
  * replica.c replicated segments of this node
@@ -93,6 +95,9 @@ struct eventfd_ctx;
 
 /* Words of a status page that count stores taken. */
 #define TG_TAKEN_WORDS (sizeof_field(struct tg_status_page, taken) / sizeof(u64))
+
+/* The owner number under which the kernel dequeues. */
+#define TG_OWNER_KERNEL U32_MAX
 
 /* The bits of a context's key. */
 #define TG_KEY_MASK GENMASK_ULL(47, 0)
@@ -743,7 +748,6 @@ int tg_queue_service(struct tg_file *file, u32 handle);
 int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
 int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
 		 struct tg_queue_pop __user *user);
-int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 void tg_queue_event(struct tg_device *tg, u64 value);
 void tg_queue_quiet(struct tg_nqueue *queue);
 void tg_queue_end(struct tg_nqueue *queue);
@@ -761,6 +765,13 @@ void tg_replica_event(struct tg_device *tg, u64 value);
 struct tg_remote *tg_replica_end(struct tg_replicated *replica);
 bool tg_replica_leave(struct tg_replicated *replica);
 void tg_replica_free(struct tg_replicated *replica);
+
+/* queue_map.c */
+s64 tg_holder_join(struct tg_nqueue *queue);
+bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
+void tg_holders_evict(struct tg_nqueue *queue);
+void tg_holders_free(struct tg_nqueue *queue);
+int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 
 /* file.c */
 void tg_file_put(struct tg_file *file);

@@ -18,7 +18,7 @@
  *    mappings of the queue are taken away, and nobody can be inside (E13);
  *
  *  - who dies, or unmaps the queue, while BUSY, is found by its owner number, which
- *    is one process's: of a memory map, as long as that has the queue mapped;
+ *    is one process's (queue_map.c);
  *
  *  - who leaves and does not call, because it died in between or never would, is
  *    made up for by the same two.
@@ -33,7 +33,6 @@
 #include <linux/log2.h>
 #include <linux/moduleparam.h>
 #include <linux/pagemap.h>
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -62,9 +61,6 @@ static unsigned int queue_hold_ms = 5000;
 module_param_cb(queue_hold_ms, &tg_queue_hold_ops, &queue_hold_ms, 0644);
 MODULE_PARM_DESC(queue_hold_ms, "How long a process may keep a full queue stopped by dequeueing, before the queue's mappings are taken away, in milliseconds: 1 to 60000 (default 5000)");
 
-/* The owner number under which the kernel dequeues. */
-#define TG_OWNER_KERNEL U32_MAX
-
 /* How often a word is tried to be changed that somebody else changes all the time. */
 #define TG_STATE_ATTEMPTS 1024
 
@@ -74,40 +70,6 @@ MODULE_PARM_DESC(queue_hold_ms, "How long a process may keep a full queue stoppe
 
 /* How often a page is brought in that is taken away again. */
 #define TG_POP_FAULTS 256
-
-/**
- * enum tg_holder_state - what became of a holder
- * @TG_HOLDER_PRESENT: Nothing.
- * @TG_HOLDER_EVICTED: Its mappings have been taken away, and are still there to
- *	fault.
- * @TG_HOLDER_GONE: Its last mapping has gone; it may have left the queue BUSY.
- */
-enum tg_holder_state {
-	TG_HOLDER_PRESENT,
-	TG_HOLDER_EVICTED,
-	TG_HOLDER_GONE,
-};
-
-/**
- * struct tg_holder - a process that may dequeue
- * @node: In tg_nqueue.holders.
- * @queue: The queue, as long as there are mappings.
- * @mm: Whose. Its number of users is asked, nothing else.
- * @owner: Its number in the queue's state.
- * @mappings: Number of its mappings. Under the queue's guard.
- * @state: What became of it. Under the queue's guard; TG_HOLDER_EVICTED is set under
- *	map_lock, too.
- *
- * After an eviction a process has another one, with the same number.
- */
-struct tg_holder {
-	struct list_head node;
-	struct tg_nqueue *queue;
-	struct mm_struct *mm;
-	u32 owner;
-	u32 mappings;
-	enum tg_holder_state state;
-};
 
 static atomic64_t *tg_queue_word(struct tg_nqueue *queue)
 {
@@ -300,20 +262,6 @@ static int tg_queue_handle(struct tg_nqueue *queue)
 	return tg_queue_resume(queue);
 }
 
-static void tg_holder_free(struct tg_holder *holder)
-{
-	mmdrop(holder->mm);
-	kfree(holder);
-}
-
-static void tg_holders_free(struct list_head *list)
-{
-	struct tg_holder *holder, *next;
-
-	list_for_each_entry_safe(holder, next, list, node)
-		tg_holder_free(holder);
-}
-
 /* Clears a BUSY that an owner has left. */
 static void tg_queue_clear_busy(struct tg_nqueue *queue, u32 owner)
 {
@@ -332,18 +280,11 @@ static void tg_queue_clear_busy(struct tg_nqueue *queue, u32 owner)
 /* Does what processes can do no more that have gone. */
 static void tg_queue_forget(struct tg_nqueue *queue)
 {
-	struct tg_holder *holder, *next;
-	LIST_HEAD(gone);
+	u32 owner;
 
 	lockdep_assert_held(&queue->lock);
-	spin_lock(&queue->guard);
-	list_for_each_entry_safe(holder, next, &queue->holders, node)
-		if (holder->state == TG_HOLDER_GONE)
-			list_move(&holder->node, &gone);
-	spin_unlock(&queue->guard);
-	list_for_each_entry(holder, &gone, node)
-		tg_queue_clear_busy(queue, holder->owner);
-	tg_holders_free(&gone);
+	while (tg_holder_gone(queue, &owner))
+		tg_queue_clear_busy(queue, owner);
 }
 
 static void tg_queue_work(struct work_struct *work)
@@ -367,18 +308,13 @@ static void tg_queue_evict(struct tg_nqueue *queue)
 	struct tg_object *obj = &queue->seg.obj;
 	struct tg_device *tg = obj->tg;
 	atomic64_t *word = tg_queue_word(queue);
-	struct tg_holder *holder;
 
 	lockdep_assert_held(&queue->lock);
 	dev_notice_ratelimited(&tg->dev, "queue \"%.63s\" of context %u: owner %u dequeues for longer than %u ms: its mappings are taken away\n",
 			       queue->seg.name, obj->file->context,
 			       upper_32_bits(atomic64_read(word)), READ_ONCE(queue_hold_ms));
 	down_write(&tg->map_lock);
-	spin_lock(&queue->guard);
-	list_for_each_entry(holder, &queue->holders, node)
-		if (holder->mappings)
-			WRITE_ONCE(holder->state, TG_HOLDER_EVICTED);
-	spin_unlock(&queue->guard);
+	tg_holders_evict(queue);
 	tg_zap(obj);
 	up_write(&tg->map_lock);
 	queue->evictions++;
@@ -578,9 +514,12 @@ static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
 	atomic64_fetch_and((u32)~TG_QUEUE_BUSY, tg_queue_word(queue));
 	if (err == -EIO)
 		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
-	/* What it cannot do now a worker does, and the element has been taken. */
-	if (queue->status || queue->stage != TG_STAGE_RUNNING)
-		tg_queue_handle(queue);
+	if (!queue->status && queue->stage == TG_STAGE_RUNNING)
+		return err;
+	/* What this cannot do a worker does: the element has been taken. */
+	if (!tg_queue_handle(queue) && queue->stage == TG_STAGE_RUNNING && err == -EAGAIN)
+		/* Now there is one. */
+		err = -EBUSY;
 	return err;
 }
 
@@ -688,165 +627,6 @@ out:
 	return err;
 }
 
-static bool tg_owner_is_used(struct tg_nqueue *queue, u32 owner)
-{
-	struct tg_holder *holder;
-
-	lockdep_assert_held(&queue->guard);
-	if (!owner || owner == TG_OWNER_KERNEL)
-		return true;
-	list_for_each_entry(holder, &queue->holders, node)
-		if (holder->owner == owner)
-			return true;
-	return false;
-}
-
-/* The holder that a memory map has, or @fresh if that has none. */
-static struct tg_holder *tg_holder_of(struct tg_nqueue *queue, struct tg_holder *fresh)
-{
-	struct tg_holder *holder;
-
-	lockdep_assert_held(&queue->guard);
-	list_for_each_entry(holder, &queue->holders, node) {
-		if (holder->mm != fresh->mm)
-			continue;
-		if (holder->state == TG_HOLDER_PRESENT)
-			return holder;
-		/* It is the same process's: its number stays. */
-		if (holder->state == TG_HOLDER_EVICTED)
-			fresh->owner = holder->owner;
-	}
-	while (!fresh->owner) {
-		if (!tg_owner_is_used(queue, ++queue->last_owner))
-			fresh->owner = queue->last_owner;
-	}
-	list_add_tail(&fresh->node, &queue->holders);
-	return fresh;
-}
-
-/*
- * Makes a process a holder, which it stays as long as it has mappings, or, without
- * any, as it lives. With @mapping it has one more, and that holder is filled in.
- * Returns its owner number, or a negative errno.
- */
-static s64 tg_holder_join(struct tg_nqueue *queue, struct mm_struct *mm,
-			  struct tg_holder **mapping)
-{
-	struct tg_holder *fresh, *holder, *next;
-	LIST_HEAD(stale);
-	u32 owner;
-
-	fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
-	if (!fresh)
-		return -ENOMEM;
-	fresh->queue = queue;
-	fresh->mm = mm;
-	mmgrab(mm);
-
-	spin_lock(&queue->guard);
-	/* Those that ended without ever having mapped it. */
-	list_for_each_entry_safe(holder, next, &queue->holders, node)
-		if (!holder->mappings && holder->state == TG_HOLDER_PRESENT &&
-		    !atomic_read(&holder->mm->mm_users))
-			list_move(&holder->node, &stale);
-	holder = tg_holder_of(queue, fresh);
-	if (holder != fresh)
-		list_add(&fresh->node, &stale);
-	if (mapping) {
-		holder->mappings++;
-		*mapping = holder;
-	}
-	owner = holder->owner;
-	spin_unlock(&queue->guard);
-	tg_holders_free(&stale);
-	return owner;
-}
-
-static void tg_queue_vma_open(struct vm_area_struct *vma)
-{
-	struct tg_holder *holder = vma->vm_private_data;
-	struct tg_nqueue *queue = holder->queue;
-
-	kref_get(&queue->seg.obj.ref);
-	spin_lock(&queue->guard);
-	holder->mappings++;
-	spin_unlock(&queue->guard);
-}
-
-static void tg_queue_vma_close(struct vm_area_struct *vma)
-{
-	struct tg_holder *holder = vma->vm_private_data;
-	struct tg_nqueue *queue = holder->queue;
-	bool forget = false;
-
-	spin_lock(&queue->guard);
-	if (!--holder->mappings) {
-		/*
-		 * An evicted one left nothing that was not seen to then. A worker
-		 * sees to what another may have left; op_lock is not to be had here.
-		 */
-		forget = holder->state == TG_HOLDER_EVICTED || queue->ended;
-		if (forget) {
-			list_del(&holder->node);
-		} else {
-			holder->state = TG_HOLDER_GONE;
-			queue_work(tg_workers, &queue->work);
-		}
-	}
-	spin_unlock(&queue->guard);
-	if (forget)
-		tg_holder_free(holder);
-	tg_object_put(&queue->seg.obj);
-}
-
-static vm_fault_t tg_queue_fault(struct vm_fault *vmf)
-{
-	struct tg_holder *holder = vmf->vma->vm_private_data;
-	struct tg_nqueue *queue = holder->queue;
-	struct tg_object *obj = &queue->seg.obj;
-	unsigned long page = vmf->pgoff -
-			     (tg_mmap_offset(obj->kind, obj->handle) >> PAGE_SHIFT);
-	vm_fault_t ret = VM_FAULT_SIGBUS;
-	unsigned long pfn;
-
-	down_read(&obj->tg->map_lock);
-	if (tg_gone(obj->tg) || obj->dead || READ_ONCE(holder->state) == TG_HOLDER_EVICTED ||
-	    page >= obj->size >> PAGE_SHIFT)
-		goto out;
-	pfn = page ? tg_memory_pfn(queue->seg.memory, page - 1) :
-		     tg_memory_pfn(queue->control_memory, 0);
-	ret = vmf_insert_pfn(vmf->vma, vmf->address, pfn);
-out:
-	up_read(&obj->tg->map_lock);
-	return ret;
-}
-
-static const struct vm_operations_struct tg_queue_vm_ops = {
-	.open = tg_queue_vma_open,
-	.close = tg_queue_vma_close,
-	.fault = tg_queue_fault,
-};
-
-/**
- * tg_queue_mmap() - a process maps a queue
- * @queue: Queue. The caller's reference is the mapping's afterwards.
- * @vma: Mapping; its range and flags have been checked.
- *
- * Return: 0 or -ENOMEM.
- */
-int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma)
-{
-	struct tg_holder *holder;
-	s64 owner;
-
-	owner = tg_holder_join(queue, vma->vm_mm, &holder);
-	if (owner < 0)
-		return owner;
-	vma->vm_private_data = holder;
-	vma->vm_ops = &tg_queue_vm_ops;
-	return 0;
-}
-
 /* What a queue may be: a shape of SPEC item 5 and E7, and a quota. */
 static bool tg_queue_is_valid(const struct tg_queue *arg)
 {
@@ -941,7 +721,7 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 /* Says what the queue is, and gives the caller an owner number. */
 static int tg_queue_describe(struct tg_nqueue *queue, struct tg_queue *arg)
 {
-	s64 owner = tg_holder_join(queue, current->mm, NULL);
+	s64 owner = tg_holder_join(queue);
 
 	if (owner < 0)
 		return owner;
@@ -1101,7 +881,7 @@ bool tg_queue_leave(struct tg_nqueue *queue)
  */
 void tg_queue_free(struct tg_nqueue *queue)
 {
-	tg_holders_free(&queue->holders);
+	tg_holders_free(queue);
 	kvfree(queue->buffers.order);
 	kvfree(queue->buffers.base);
 	kfree(queue);

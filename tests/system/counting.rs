@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use observer_core::{Accesses, Passages, Range, Region, RegionCounts, Report};
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 use telegraphos_cluster::{Cluster, GuestCommand, ProgressMode, prepare};
 use telegraphos_images::{Progress, Qemu, Store};
 
@@ -112,7 +113,15 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
     let options = with_plugin(&Store::open(None, Progress::Plain)?, &qemu, &out)?;
     let cluster = Cluster::builder().nodes(2).settings(settings).node(0, |node| node.qemu_options = options).boot()?;
     let _box = Export::of(cluster.node(1), "box", "64K")?;
-    let command = cluster.node(0).argv(&["tg-count", "1", "box", "--passages", &PASSAGES.to_string()]);
+    let mut sinks = Vec::new();
+    for width in ["4", "8"] {
+        let argv = ["tg-queue", "hold", &format!("sink-{width}"), "--width", width];
+        let mut sink = cluster.node(1).argv(&argv).keep_input_open().spawn()?;
+        sink.wait_for_line(Duration::from_secs(30), |line| line.starts_with("queue "))?;
+        sinks.push(sink);
+    }
+    let passages = PASSAGES.to_string();
+    let command = cluster.node(0).argv(&["tg-count", "1", "box", "--passages", &passages, "--queue", "sink"]);
     let counted = Counted::by(command, &out)?;
     plain_accesses(&counted, 8, WINDOW)?;
     // What the library does for one word: the same single access, and no system call.
@@ -124,6 +133,7 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
         ensure!(counts.devices.len() == 1, "{op} touches more than the window: {counts:?}");
     }
     launches(&counted)?;
+    queues(&counted)?;
     // A fence is one store to the process's own page, and waiting in memory.
     let quiet = counted.of("quiet")?;
     for passages in [&quiet.alone, &quiet.with_kernel].into_iter().filter(|p| p.number > 0) {
@@ -156,6 +166,46 @@ fn launches(counted: &Counted) -> Result<()> {
         launch.instructions,
         least[2]
     );
+    Ok(())
+}
+
+/// An enqueue is one store of the queue's width to the window, and that is all of it; a dequeue touches neither the board nor
+/// the kernel (SPEC items 2, 3 and 13).
+fn queues(counted: &Counted) -> Result<()> {
+    let one = |number: u64, bytes: u64| Accesses {
+        stores: Range::exactly(number),
+        stored: Range::exactly(bytes),
+        ..Accesses::default()
+    };
+    for (op, bytes) in [("req-4", 4), ("req-8", 8)] {
+        is_exactly(counted.alone(op)?, 1, true, bytes, WINDOW).context(op)?;
+    }
+    // The library's checks cost instructions, and no further access to the board; put_notify's data is stored to it besides.
+    for (op, stores, bytes) in
+        [("enqueue-4", 1, 4), ("enqueue-8", 1, 8), ("notify-1", 2, 8 + 4), ("notify-16", 17, 17 * 8)]
+    {
+        let counts = counted.alone(op)?;
+        ensure!(counts.device(WINDOW) == one(stores, bytes), "{op}: {counts:?}");
+        ensure!(counts.devices.len() == 1, "{op} touches more than the window: {counts:?}");
+        println!("  {op}: {} instructions", counts.instructions);
+    }
+    let mut instructions = Vec::new();
+    for op in ["pop", "pop-empty"] {
+        let counts = counted.alone(op)?;
+        ensure!(counts.devices.is_empty(), "{op} touches the board: {counts:?}");
+        ensure!(counts.kernel == Range::exactly(0), "{op} enters the kernel: {counts:?}");
+        println!("  {op}: {} instructions, none of the kernel", counts.instructions);
+        instructions.push(counts.instructions.most);
+    }
+    let kernel = counted.of("pop-kernel")?;
+    ensure!(kernel.alone.number == 0, "pop-kernel without the kernel: {kernel:?}");
+    let passages = &kernel.with_kernel;
+    let least = passages.instructions.least + passages.kernel.least;
+    println!(
+        "  pop-kernel: at least {} instructions and {} of the kernel",
+        passages.instructions.least, passages.kernel.least
+    );
+    ensure!(instructions[0] < least, "try_pop takes {} instructions: more than {least} by the kernel", instructions[0]);
     Ok(())
 }
 

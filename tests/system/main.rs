@@ -13,6 +13,7 @@ mod input;
 mod leftovers;
 mod operations;
 mod pressure;
+mod queues;
 mod whole;
 
 use std::path::Path;
@@ -94,6 +95,8 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
             ("owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 1)),
             ("i15_counters_find_hot_pages", &operations::counters_find_hot_pages),
+            ("i10_three_senders_overflow_an_8_word_queue", &queues::three_senders_overflow_an_8_word_queue),
+            ("i10_fifty_thousand_through_64_kib_buffers", &|c| queues::fifty_thousand_through_64_kib_buffers(c, scale)),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),
@@ -117,6 +120,7 @@ fn oldest_kernel(suite: &mut Suite) {
         &[
             ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
             ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
+            ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),
             ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
         ],

@@ -4,7 +4,7 @@
 //! `tg-bench` measures in the guests; this side adds what only the host sees: the processor time and memory of the HIBs, and
 //! what a plain `memcpy` into memory shared between two processes would take here.
 
-use super::plot::{self, Line};
+use super::plot::{self, Chart, Line};
 use super::{Context, run, written};
 use crate::{Cluster, Error, OutputLine, ProgressMode, Result, User, sleep};
 use std::collections::BTreeMap;
@@ -188,7 +188,7 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, plot: Option<PathB
         out += "\n";
     }
     if let Some(path) = plot {
-        let svg = plot::log_log("Block copies", "bytes", "MB/s", &lines);
+        let svg = plot::page(&[Chart { title: "Block copies", x_title: "bytes", y_title: "MB/s", lines }]);
         std::fs::write(&path, svg).map_err(Error::io("cannot write the plot", &path))?;
         out += &format!("plotted in {}\n", path.display());
     }

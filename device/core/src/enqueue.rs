@@ -5,9 +5,9 @@
 //! An element is sent when all requests that were accepted for its node before it have been sent, and fewer than `hold` elements of its import
 //! are unacknowledged; the packet says how many requests have been sent, and the receiver performs it after them (SPEC I8).
 
-use crate::Action;
 use crate::hib::Hib;
 use crate::imports::{Asked, Sent};
+use crate::{Action, LostStore, Notice};
 use std::collections::VecDeque;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status};
 
@@ -21,35 +21,47 @@ struct Waiting {
     data: u64,
 }
 
-/// What an import of a queue has under way.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Elements {
+/// The elements of one import of a queue. They outlive it: closing an import waits for no receiver, and what was accepted still goes out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Line {
+    node: NodeId,
+    context: u16,
+    queue: RemoteAddr,
+    /// The import, while it is open.
+    import: Option<u16>,
     /// Reserved at the queue's node; none while the import is being opened.
     hold: Option<u32>,
     unacknowledged: u32,
     waiting: VecDeque<Waiting>,
 }
 
-impl Elements {
-    pub(crate) fn is_opening(&self) -> bool {
-        self.hold.is_none()
-    }
-
-    /// Drops what has not been sent; how many.
-    pub(crate) fn drop_waiting(&mut self) -> u32 {
-        std::mem::take(&mut self.waiting).len() as u32
-    }
-}
-
 impl Hib {
+    /// The line of an open import of a queue.
+    fn line(&mut self, number: u16) -> Option<&mut Line> {
+        let opening = self.issuer.open_import(number).filter(|import| import.queue)?.opening;
+        self.issuer.lines.get_mut(&opening)
+    }
+
+    /// Whether an import waits for its hold slots.
+    pub(crate) fn is_opening(&self, number: u16) -> bool {
+        let line = self.issuer.open_import(number).and_then(|import| self.issuer.lines.get(&import.opening));
+        line.is_some_and(|line| line.hold.is_none())
+    }
+
+    /// Drops what an import has not sent; how many elements.
+    pub(crate) fn drop_waiting(&mut self, number: u16) -> u32 {
+        self.line(number).map_or(0, |line| std::mem::take(&mut line.waiting).len() as u32)
+    }
+
     pub(crate) fn accept_element(&mut self, node: NodeId, number: u16, at: RemoteAddr, size: u8, data: u64) {
+        let Some(opening) = self.issuer.open_import(number).map(|import| import.opening) else { return };
         let peer = &mut self.issuer.peers[usize::from(node)];
         let behind = peer.accepted();
-        if !peer.enqueuers.contains(&number) {
-            peer.enqueuers.push_back(number);
+        if !peer.enqueuers.contains(&opening) {
+            peer.enqueuers.push_back(opening);
         }
-        if let Some(elements) = self.issuer.import(number).and_then(|import| import.queue.as_mut()) {
-            elements.waiting.push_back(Waiting { behind, at, size, data });
+        if let Some(line) = self.issuer.lines.get_mut(&opening) {
+            line.waiting.push_back(Waiting { behind, at, size, data });
         }
         self.counters.enqueues += 1;
     }
@@ -66,75 +78,133 @@ impl Hib {
             if !own && self.link.as_ref().is_none_or(|link| link.credits[Class::Enqueue as usize] == 0) {
                 return;
             }
-            let Some(number) = peer.enqueuers.pop_front() else { return };
-            // A number may by now mean another import, of another node.
-            let import = self.issuer.import(number).filter(|import| import.node == node);
-            let Some(elements) = import.and_then(|import| import.queue.as_mut()) else { continue };
-            let Some(behind) = elements.waiting.front().map(|waiting| waiting.behind) else { continue };
-            let room = elements.hold.is_some_and(|hold| elements.unacknowledged < hold);
+            let Some(opening) = peer.enqueuers.pop_front() else { return };
+            let Some(line) = self.issuer.lines.get(&opening) else { continue };
+            let Some(behind) = line.waiting.front().map(|waiting| waiting.behind) else { continue };
+            let room = line.hold.is_some_and(|hold| line.unacknowledged < hold);
             let peer = &mut self.issuer.peers[usize::from(node)];
-            peer.enqueuers.push_back(number);
+            peer.enqueuers.push_back(opening);
             if !room || !peer.has_sent(behind) {
                 in_vain += 1;
                 continue;
             }
             in_vain = 0;
-            self.send_element(node, number, out);
+            self.send_element(node, opening, out);
         }
     }
 
-    fn send_element(&mut self, node: NodeId, number: u16, out: &mut Vec<Action>) {
+    fn send_element(&mut self, node: NodeId, opening: u64, out: &mut Vec<Action>) {
         let own = node == self.config.node;
-        let elements = self.issuer.import(number).and_then(|import| import.queue.as_mut());
-        let Some((elements, Waiting { at, size, data, .. })) =
-            elements.and_then(|elements| elements.waiting.pop_front().map(|waiting| (elements, waiting)))
-        else {
-            return;
-        };
-        elements.unacknowledged += 1;
+        let Some(line) = self.issuer.lines.get_mut(&opening) else { return };
+        let Some(Waiting { at, size, data, .. }) = line.waiting.pop_front() else { return };
+        line.unacknowledged += 1;
+        let (import, context) = (line.import, line.context);
         if let Some(link) = self.link.as_mut().filter(|_| !own) {
             link.credits[Class::Enqueue as usize] -= 1; // The caller has seen one.
         }
-        let context = self.left_queue(number, out);
+        match import {
+            Some(import) => {
+                self.left_queue(import, out);
+            }
+            None => self.issuer.waiting_total -= 1,
+        }
         let (after, target) = (self.issuer.peers[usize::from(node)].requests, self.target(node));
-        let tag = self.issuer.take_tag(node, Sent::Element { import: number });
+        let tag = self.issuer.take_tag(node, Sent::Element { opening });
         let body = Body::Enqueue { at, context, size, data, after };
         let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
         self.transmit(packet, out);
     }
 
-    /// An element has been acknowledged or is lost.
-    pub(crate) fn element_finished(&mut self, number: u16) {
-        if let Some(elements) = self.issuer.import(number).and_then(|import| import.queue.as_mut()) {
-            elements.unacknowledged = elements.unacknowledged.saturating_sub(1);
+    /// An element has been acknowledged or refused.
+    pub(crate) fn element_finished(&mut self, opening: u64, status: Status, out: &mut Vec<Action>) {
+        let Some(line) = self.issuer.lines.get_mut(&opening) else { return };
+        line.unacknowledged = line.unacknowledged.saturating_sub(1);
+        if let Some(import) = line.import {
+            return self.store_finished(import, status, out);
         }
+        if !status.is_ok() {
+            // Nobody is there to be told; no later element passes a lost one.
+            let (node, dropped) = (line.node, std::mem::take(&mut line.waiting).len() as u32);
+            self.issuer.waiting_total -= dropped;
+            self.counters.dropped += u64::from(dropped) + 1;
+            out.push(Action::Notice(Notice::LostStore(LostStore { node, import: None, status })));
+        }
+        self.end_line(opening, out);
+    }
+
+    /// Elements that were sent to a node that has gone: the open import they were sent through.
+    pub(crate) fn element_lost(&mut self, opening: u64) -> Option<u16> {
+        let line = self.issuer.lines.get_mut(&opening)?;
+        line.unacknowledged = line.unacknowledged.saturating_sub(1);
+        line.import
+    }
+
+    /// The import is closed; what it has under way goes on.
+    pub(crate) fn leave_line(&mut self, opening: u64, out: &mut Vec<Action>) {
+        if let Some(line) = self.issuer.lines.get_mut(&opening) {
+            line.import = None;
+        }
+        self.end_line(opening, out);
+    }
+
+    /// A line without an import ends with its last element, and its hold slots go back.
+    fn end_line(&mut self, opening: u64, out: &mut Vec<Action>) {
+        let done = |line: &&Line| line.import.is_none() && line.waiting.is_empty() && line.unacknowledged == 0;
+        if self.issuer.lines.get(&opening).as_ref().is_some_and(done) {
+            if let Some(line) = self.issuer.lines.remove(&opening) {
+                self.give_back_holds(line.node, line.queue, out);
+            }
+        }
+    }
+
+    /// A node has gone: nothing of closed imports goes there any more.
+    pub(crate) fn end_lines_to(&mut self, node: NodeId) {
+        let mut dropped = 0;
+        self.issuer.lines.retain(|_, line| {
+            let ends = line.node == node && line.import.is_none();
+            dropped += if ends { line.waiting.len() as u32 } else { 0 };
+            !ends
+        });
+        self.issuer.waiting_total -= dropped;
+        self.counters.dropped += u64::from(dropped);
     }
 
     /// Elements of an import that were sent and are not acknowledged.
     pub fn elements_under_way(&self, import: u16) -> u32 {
-        let elements = self.issuer.open_import(import).and_then(|import| import.queue.as_ref());
-        elements.map_or(0, |elements| elements.unacknowledged)
+        let line = self.issuer.open_import(import).and_then(|import| self.issuer.lines.get(&import.opening));
+        line.map_or(0, |line| line.unacknowledged)
     }
 
     // ---- hold slots ----
 
-    /// How many imports of the queue at `at` this node has open.
-    fn imports_of(&self, node: NodeId, at: &RemoteAddr) -> u32 {
-        let same = |n: &u16| {
-            let import = self.issuer.open_import(*n);
-            import.is_some_and(|i| i.queue.is_some() && !i.dead && i.node == node && i.address(0) == *at)
+    /// How many lines to the queue at `at` this node has, of open and of closed imports.
+    fn lines_to(&self, node: NodeId, at: &RemoteAddr) -> u32 {
+        let dead = |line: &Line| {
+            let import = line.import.and_then(|number| self.issuer.open_import(number));
+            import.is_some_and(|import| import.dead)
         };
-        (0..self.config.imports).filter(same).count() as u32
+        let lines = self.issuer.lines.values();
+        lines.filter(|line| line.node == node && line.queue == *at && !dead(line)).count() as u32
     }
 
     /// Asks the queue's node for hold slots for one more import; the admin slot waits for the answer.
     pub(crate) fn open_queue(&mut self, slot: u32, number: u16, out: &mut Vec<Action>) {
         let Some(import) = self.issuer.open_import(number) else { return };
-        let (node, at) = (import.node, import.address(0));
+        let (node, at, context, opening) = (import.node, import.address(0), import.context, import.opening);
+        let line = Line {
+            node,
+            context,
+            queue: at,
+            import: Some(number),
+            hold: None,
+            unacknowledged: 0,
+            waiting: VecDeque::new(),
+        };
+        self.issuer.lines.insert(opening, line);
         if let Err(status) = self.reachable(node) {
             return self.reserved(Some((slot, number)), Err(status), out);
         }
-        let imports = self.imports_of(node, &at);
+        let imports = self.lines_to(node, &at);
         self.ask(node, Asked::Reserve { opens: Some((slot, number)) }, Body::Reserve { at, imports }, out);
     }
 
@@ -145,12 +215,15 @@ impl Hib {
         let status = match (answer, dead) {
             (Err(status), _) | (Ok(_), Some(status)) => status,
             (Ok(holds), None) => {
-                if let Some(elements) = self.issuer.import(number).and_then(|import| import.queue.as_mut()) {
-                    elements.hold = Some(holds.max(1));
+                if let Some(line) = self.line(number) {
+                    line.hold = Some(holds.max(1));
                 }
                 return self.complete_status(slot, Status::Ok, out);
             }
         };
+        // Nobody has been told of it yet.
+        let waiting = self.drop_waiting(number);
+        self.issuer.waiting_total -= waiting;
         self.unmap_import(number);
         self.remove_import(number, out);
         self.complete_status(slot, status, out);
@@ -159,7 +232,7 @@ impl Hib {
     /// An import of a queue has gone: the queue's node hears how many are left. Absolute numbers leave nothing behind if an answer is late.
     pub(crate) fn give_back_holds(&mut self, node: NodeId, at: RemoteAddr, out: &mut Vec<Action>) {
         if self.reachable(node).is_ok() {
-            let imports = self.imports_of(node, &at);
+            let imports = self.lines_to(node, &at);
             self.ask(node, Asked::Reserve { opens: None }, Body::Reserve { at, imports }, out);
         }
     }

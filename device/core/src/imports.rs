@@ -7,7 +7,7 @@
 //! import: later stores are dropped until the driver acknowledges, so that none passes a lost one.
 
 use crate::config::Bug;
-use crate::enqueue::Elements;
+use crate::enqueue::Line;
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
@@ -46,7 +46,7 @@ pub(crate) struct Import {
     /// Of replicated pages here: the word of the status page that counts its stores taken, and that count.
     taken: Option<(u32, u64)>,
     /// It is an import of a queue.
-    pub(crate) queue: Option<Box<Elements>>,
+    pub(crate) queue: bool,
     /// Arguments that came through it with a wrong key or for another's context.
     pub(crate) bad_keys: u32,
     /// Its node went down or was reset: it stays cut whatever is acknowledged, and can only be closed. The node may come
@@ -136,7 +136,7 @@ pub(crate) enum Sent {
     Store { import: u16 },
     Question { number: u64 },
     Part { operation: u64, offset: u64 },
-    Element { import: u16 },
+    Element { opening: u64 },
     Forward { number: u64 },
 }
 
@@ -152,8 +152,8 @@ pub(crate) struct Peer {
     outstanding: u32,
     /// How often everything outstanding to it was given up.
     round: u32,
-    /// Imports with elements that wait, in turns.
-    pub(crate) enqueuers: VecDeque<u16>,
+    /// Imports of queues with elements that wait, by their opening, in turns.
+    pub(crate) enqueuers: VecDeque<u64>,
     /// Copies with blocks left to start, in turns; blocks under way.
     pub(crate) copies: VecDeque<u64>,
     pub(crate) blocks: u32,
@@ -210,13 +210,15 @@ pub(crate) struct Issuer {
     imports: Vec<Option<Box<Import>>>,
     pub(crate) contexts: BTreeMap<u16, Context>,
     openings: u64,
+    /// Elements of imports of queues, by the import's opening.
+    pub(crate) lines: BTreeMap<u64, Line>,
     /// Tag index -> (tag, node, what).
     sent: Vec<Option<(u32, NodeId, Sent)>>,
     free_tags: BTreeSet<u32>,
     questions: BTreeMap<u64, Question>,
     next_question: u64,
     deadlines: BTreeSet<(u64, u64)>,
-    waiting_total: u32,
+    pub(crate) waiting_total: u32,
     intake: u32,
     throttled: BTreeSet<u16>,
 }
@@ -243,6 +245,7 @@ impl Issuer {
             imports: vec![None; usize::from(config.imports)],
             contexts: BTreeMap::new(),
             openings: 0,
+            lines: BTreeMap::new(),
             sent: Vec::new(),
             free_tags: BTreeSet::new(),
             questions: BTreeMap::new(),
@@ -595,10 +598,9 @@ impl Hib {
             peer.outstanding = peer.outstanding.saturating_sub(1);
         }
         match (sent, packet.body) {
-            (Sent::Element { import }, body) => {
-                self.element_finished(import);
+            (Sent::Element { opening }, body) => {
                 let status = if let Body::WriteAck { status } = body { status } else { Status::Invalid };
-                self.store_finished(import, status, out);
+                self.element_finished(opening, status, out);
             }
             (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
             (Sent::Question { number }, body) => self.answered(number, &body, out),
@@ -669,7 +671,7 @@ impl Hib {
         }
     }
 
-    fn store_finished(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn store_finished(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
         let Some(import) = self.issuer.import(number) else { return };
         import.finished += 1;
         let node = import.node;
@@ -728,9 +730,7 @@ impl Hib {
         let before = queue.len();
         queue.retain(|(_, w)| !matches!(w, Waiting::Store { import, .. } if *import == number));
         let mut purged = (before - queue.len()) as u32;
-        if let Some(elements) = self.issuer.import(number).and_then(|i| i.queue.as_mut()) {
-            purged += elements.drop_waiting();
-        }
+        purged += self.drop_waiting(number);
         if purged == 0 {
             return;
         }
@@ -781,12 +781,12 @@ impl Hib {
         self.fail_waiting_copies(node, status, out);
         for tag in tags {
             match self.issuer.release_tag(tag, node) {
-                Some(Sent::Element { import }) => {
-                    self.element_finished(import);
-                    if let Some(import) = self.issuer.import(import) {
+                Some(Sent::Element { opening }) => {
+                    let Some(number) = self.element_lost(opening) else { continue };
+                    if let Some(import) = self.issuer.import(number) {
                         import.finished += 1;
                     }
-                    self.progressed(import, out);
+                    self.progressed(number, out);
                 }
                 Some(Sent::Store { import }) => {
                     if let Some(import) = self.issuer.import(import) {
@@ -809,6 +809,7 @@ impl Hib {
         for number in questions {
             self.fail_question(number, status, out);
         }
+        self.end_lines_to(node);
         self.kill_imports(node, status, out);
     }
 
@@ -891,6 +892,11 @@ impl Hib {
                 self.stopped(number, false, out);
             }
         }
+    }
+
+    /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
+    pub fn waiting(&self) -> u32 {
+        self.issuer.waiting_total
     }
 
     /// The value that the next IMPORT_STATE event of an import tells: TG_IMPORT_* bits, its latched status in bits 31:16.
@@ -1036,7 +1042,7 @@ impl Hib {
             finished: 0,
             operations: 0,
             taken: command.taken.checked_sub(1).map(|word| (word, 0)),
-            queue: (rights == Rights::ENQUEUE.0).then(Box::default),
+            queue: rights == Rights::ENQUEUE.0,
             bad_keys: 0,
             waiting: 0,
             congested: false,
@@ -1054,14 +1060,16 @@ impl Hib {
         Ok(true)
     }
 
-    /// Unmaps an import's slots at once; `Ok(false)` if stores of it are unfinished.
+    /// Unmaps an import's slots at once; `Ok(false)` if stores of it are unfinished. Elements for a queue are not waited for: its receiver may
+    /// never take them.
     pub(crate) fn import_clear(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
         let number = command.import;
+        let opening = self.is_opening(number);
         let Some(import) = self.issuer.import(number) else { return Err(Status::Invalid) };
-        if import.closing.is_some() || import.queue.as_ref().is_some_and(|elements| elements.is_opening()) {
+        if import.closing.is_some() || opening {
             return Err(Status::Busy);
         }
-        let done = import.is_idle();
+        let done = import.is_idle() || import.queue;
         import.closing = Some(slot);
         self.unmap_import(number);
         if done {
@@ -1080,8 +1088,8 @@ impl Hib {
     pub(crate) fn remove_import(&mut self, number: u16, out: &mut Vec<Action>) {
         let import = self.issuer.imports.get_mut(usize::from(number)).and_then(|import| import.take());
         self.issuer.throttled.remove(&number);
-        if let Some(import) = import.filter(|import| import.queue.is_some() && !import.dead) {
-            self.give_back_holds(import.node, import.address(0), out);
+        if let Some(import) = import.filter(|import| import.queue) {
+            self.leave_line(import.opening, out);
         }
     }
 

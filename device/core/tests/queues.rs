@@ -594,6 +594,76 @@ fn hold_slots_are_reserved_at_import_and_returned() {
 }
 
 #[test]
+fn a_closed_import_waits_for_no_receiver_and_its_elements_still_arrive() {
+    for seed in 0..100 {
+        let mut c = cluster(seed, None, |config| config.holds = 8);
+        let mut owner = Owner::new(&mut c, 1, 4, "queue", 8, 4);
+        let mut other = Owner::new(&mut c, 1, 5, "other", 8, 4);
+        c.import(0, 1, "queue", IMPORT, SLOT);
+        for value in 0..20 {
+            c.enqueue(0, 1, SLOT, 4, value);
+        }
+        for _ in 0..c.rng.below(200) {
+            c.step();
+        }
+        let clear = Command { opcode: admin::IMPORT_CLEAR, import: IMPORT, ..Command::default() };
+        assert_eq!(c.admin(0, clear).status, 0, "seed {seed}: nobody takes anything, and it is closed");
+        // Number and slot are free for another import; what goes through that is not mixed up with it.
+        c.import(0, 1, "other", IMPORT, SLOT);
+        c.enqueue(0, 1, SLOT, 4, 100);
+        c.settle();
+        assert_eq!(other.drain(&mut c), [100]);
+        assert_eq!(c.quiet(0, IMPORT.into(), 7), 0, "it has nothing under way");
+        // The hold slots of the closed one are still in use.
+        let found = c.lookup(2, 1, "other");
+        let set = Command {
+            opcode: admin::IMPORT_SET,
+            import: 50,
+            node: 1,
+            index: 11,
+            count: 1,
+            page: found.index,
+            generation: found.generation,
+            length: found.length,
+            rights: Rights::ENQUEUE.0,
+            ..Command::default()
+        };
+        assert_eq!(Status::from_u16(c.admin(2, set).status as u16), Status::NoHold);
+        assert_eq!(owner.drain(&mut c), (0..20).collect::<Vec<_>>(), "seed {seed}");
+        c.settle();
+        assert_eq!(
+            Status::from_u16(c.admin(2, set).status as u16),
+            Status::Ok,
+            "seed {seed}: they have been given back"
+        );
+    }
+}
+
+#[test]
+fn elements_of_a_closed_import_end_with_their_queue_or_node() {
+    for seed in 0..60 {
+        let (mut c, _) = with_queue(seed, None, 8, 4);
+        for value in 0..20 {
+            c.enqueue(0, 1, SLOT, 4, value);
+        }
+        c.settle();
+        let clear = |import| Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
+        assert_eq!(c.admin(0, clear(IMPORT)).status, 0);
+        if seed % 2 == 0 {
+            let revoke = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
+            assert_eq!(c.admin(1, revoke).status, 0);
+        } else {
+            c.event(0, Event::NodeDown { node: 1 });
+            c.lose_packets();
+        }
+        c.settle();
+        assert!(c.nodes[0].hib.counters().dropped > 0, "seed {seed}: they are counted");
+        // Nothing of them is left in the board's reserve: all of it can be used.
+        assert_eq!(c.nodes[0].hib.waiting(), 0, "seed {seed}");
+    }
+}
+
+#[test]
 fn queues_that_cannot_be_are_refused() {
     let mut c = cluster(10, None, |_| {});
     let good = QueueCommand {

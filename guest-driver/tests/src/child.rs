@@ -96,6 +96,18 @@ impl Child {
         }
     }
 
+    /// The next line, if it has said one already.
+    pub fn line_now(&mut self) -> Result<Option<String>, String> {
+        if !self.unread.contains(&b'\n') {
+            let mut fds = [PollFd::new(&self.stdout, PollFlags::IN)];
+            let there = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+            if !matches!(there, Ok(1..)) {
+                return Ok(None);
+            }
+        }
+        self.line()
+    }
+
     /// The next line must be this one.
     pub fn expect(&mut self, expected: &str) -> Result<(), String> {
         match self.line()? {
@@ -106,6 +118,16 @@ impl Child {
                 Err(format!("{} ended with {end}: expected {expected:?}", self.what))
             }
         }
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its end, if it has come, whatever it still says.
+    pub fn ended(&mut self) -> Result<Option<End>, String> {
+        self.process.try_wait().map(|end| end.map(End::from)).map_err(|e| format!("{}: {e}", self.what))
     }
 
     /// Lets it go on.

@@ -7,9 +7,11 @@
 //! | `tg-demo` | two guests store into and load from each other's memory, checked word by word |
 //! | `tg-export`, `tg-store`, `tg-load` | one segment, one store, one load, by hand |
 //! | `tg-flood`, `tg-watch` | a store loop that outruns the network, and the receiver that checks it |
+//! | `tg-queue` | a queue under siege: consumers that are slow, stopped and killed, and senders that number their elements |
 //! | `tg-count` | single operations between markers, for the counting plugin |
-//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy` | the library's examples (`guest-driver/lib/examples`) |
+//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-farm`, `tg-mailbox` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
+//! | `tg-notify` | what notification queues cost, against flags and queues in software |
 //!
 //! Exit codes of all of them: 0 done, 1 a check failed, 2 usage, 3 the board, the driver or a peer refused.
 
@@ -18,7 +20,9 @@ pub mod cli;
 pub mod flood;
 pub mod launch;
 pub mod mark;
+pub mod notify;
 pub mod peers;
+pub mod queue;
 pub mod random;
 pub mod raw;
 pub mod stats;

@@ -40,7 +40,8 @@ impl QueueImportBuilder {
     }
 }
 
-/// A notification queue of another node, or of this one, imported; closed on drop, which waits for its outstanding elements.
+/// A notification queue of another node, or of this one, imported; closed on drop. That waits for nobody: elements that were
+/// enqueued still arrive, but [`RemoteQueue::quiet`] is what tells.
 ///
 /// An import of a queue can do nothing but append to it: what is in it, and its head and tail, cannot be reached. Appending to a
 /// dead one raises SIGBUS, see the crate's documentation.
@@ -172,7 +173,8 @@ impl RemoteQueue {
         self.remote.acknowledge()
     }
 
-    /// Closes the import after its outstanding elements. Dropping does the same, without telling of errors.
+    /// Closes the import. Elements that were enqueued still arrive; what becomes of them is told by [`RemoteQueue::quiet`] before.
+    /// Dropping does the same, without telling of errors.
     pub fn close(self) -> Result<()> {
         let RemoteQueue { aperture, remote, .. } = self;
         drop(aperture);

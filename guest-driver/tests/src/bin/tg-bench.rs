@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use telegraphos::{LaunchStyle, Node, Remote, Rights, Segment};
+use telegraphos::{FULL, LaunchStyle, Node, Remote, Segment};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::peers::{Peers, Who};
 use tg_tests::raw;
@@ -74,7 +74,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
         }
     }
     let node = Node::open()?;
-    let segment = node.export("bench-data", DATA).owner(Rights::ALL).others(Rights::ALL).create()?;
+    let segment = node.export("bench-data", DATA).owner(FULL).others(FULL).create()?;
     let peers = Peers::meet(&node, "bench-control", options.who, options.patience)?;
     peers.barrier(1)?;
     let measures = peers.all.first() == Some(&peers.me());
@@ -118,8 +118,8 @@ fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
     let testdev = if options.baseline { Some(Testdev::open()?) } else { None };
     let node = &peers.node;
     tg_tests::peers::import_patiently(node, peers.right(), "bench-data", options.patience)?.close()?;
-    let remote = node.import(peers.right(), "bench-data").rights(Rights::ALL).open()?;
-    let own = node.import(node.id(), segment.name()).rights(Rights::ALL).open()?;
+    let remote = node.import(peers.right(), "bench-data").rights(FULL).open()?;
+    let own = node.import(node.id(), segment.name()).rights(FULL).open()?;
     let mut samples: Vec<[f64; OPS.len()]> = Vec::new();
     for round in 0..=options.rounds {
         let sample = one_round(options, node, testdev.as_ref(), &remote, &own)?;

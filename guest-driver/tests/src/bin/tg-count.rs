@@ -2,7 +2,7 @@
 //! Single operations between markers: what the counting plugin measures.
 
 use std::process::ExitCode;
-use telegraphos::{LaunchStyle, Node, Remote};
+use telegraphos::{LaunchStyle, Node, Queue, Remote, RemoteQueue};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::testdev::Testdev;
 use tg_tests::{mark, raw};
@@ -10,22 +10,28 @@ use tg_tests::{mark, raw};
 const USAGE: &str = "\
 tg-count: single operations between markers, for the counting plugin of QEMU (docs/plugin.md)
 
-Usage: tg-count NODE NAME [--passages N]     on another node's segment, readable and writable
+Usage: tg-count NODE NAME [options]          on another node's segment, readable and writable
        tg-count --testdev [--passages N]     on QEMU's pci-testdev, as root
 
   --passages N    times each is done [20]
+  --queue NAME    also on that node's queues NAME-4 and NAME-8, of words of 4 and of 8 bytes, whose elements nobody takes:
+                  they need room for 8 elements a passage
 
 It prints which region is which (REGION id=2 op=store) and has the plugin write its table. Without the plugin nothing is
 counted. Regions: nothing, store, two-stores, stores-100 (in a row), loop-100 (a loop as it was compiled), load,
 system-call (getppid); of a segment also the library's put, get and quiet, a fetch-and-add's launch alone from user level
-(launch), and the whole of it in each launch style (add-context, add-special, add-plain).
+(launch), and the whole of it in each launch style (add-context, add-special, add-plain). With a queue, of 4-byte and of
+8-byte words: one store to it (req-4, req-8), the library's enqueue (enqueue-4, enqueue-8), put_notify of one word and of 16
+words, which is the same but for the data (notify-1, notify-16); of a queue of this node: a try_pop that finds an element, and
+one that finds none (pop, pop-empty), and the same in the kernel (pop-kernel).
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
 
 Example: tg-count 1 box
+         tg-count 1 box --queue sink     (on node 1: tg-queue hold sink-4 --width 4; tg-queue hold sink-8 --width 8)
 ";
 
 /// What is measured, in the order of a passage; a region's number is one more than its place here.
-const OPS: [&str; 14] = [
+const OPS: [&str; 23] = [
     "nothing",
     "store",
     "two-stores",
@@ -40,22 +46,34 @@ const OPS: [&str; 14] = [
     "add-context",
     "add-special",
     "add-plain",
+    "req-4",
+    "req-8",
+    "enqueue-4",
+    "enqueue-8",
+    "notify-1",
+    "notify-16",
+    "pop",
+    "pop-empty",
+    "pop-kernel",
 ];
 /// Those that need no library.
 const PLAIN: usize = 7;
+/// Those that need no queue.
+const UNQUEUED: usize = 14;
 
 fn main() -> ExitCode {
     cli::main("tg-count", USAGE, run)
 }
 
 fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut passages, mut testdev) = (Vec::new(), 20u32, false);
+    let (mut words, mut passages, mut testdev, mut queue) = (Vec::new(), 20u32, false, None);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
         match word {
             Word::Option(option) => match option.as_str() {
                 "passages" => passages = line.number("--passages")?,
                 "testdev" => testdev = true,
+                "queue" => queue = Some(line.text()?),
                 _ => return Err(cli::unknown(&option)),
             },
             Word::Value(value) => words.push(cli::text(value)?),
@@ -76,9 +94,14 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
             let node = cli::number("NODE", node)?;
             let board = Node::open()?;
             let remote = board.import(node, name).open()?;
-            count(passages, &|| segment(&board, &remote))?;
-            tell(OPS.len());
+            let queues = queue.map(|name| Queues::of(&board, node, &name)).transpose()?;
+            count(passages, &|| {
+                segment(&board, &remote)?;
+                queues.as_ref().map_or(Ok(()), |queues| queues.all(&remote))
+            })?;
+            tell(if queues.is_some() { OPS.len() } else { UNQUEUED });
         }
+        (true, _) => return Err(Failure::Usage("--testdev takes no NODE NAME".into())),
         _ => return Err(Failure::Usage("expected NODE NAME, or --testdev".into())),
     }
     Ok(())
@@ -207,4 +230,72 @@ fn segment(node: &Node, remote: &Remote) -> Outcome<()> {
     by_plain?;
     node.set_launch_style(LaunchStyle::Context);
     Ok(())
+}
+
+/// Queues of another node, which get elements, and one of this node, which is emptied.
+struct Queues {
+    narrow: RemoteQueue,
+    wide: RemoteQueue,
+    own: Queue,
+    to_own: RemoteQueue,
+}
+
+impl Queues {
+    fn of(board: &Node, node: telegraphos::NodeId, name: &str) -> Outcome<Queues> {
+        let import = |name: &str, id| Queue::import(board, id, name).open();
+        let (narrow, wide) = (import(&format!("{name}-4"), node)?, import(&format!("{name}-8"), node)?);
+        if (narrow.width(), wide.width()) != (4, 8) {
+            let found = (narrow.width(), wide.width());
+            return Err(Failure::Refused(format!(
+                "{name}-4 and {name}-8 have words of {found:?} bytes: expected 4 and 8"
+            )));
+        }
+        let own = Queue::create(board, &format!("{name}-own")).words(64).create()?;
+        let to_own = import(own.name(), board.id())?;
+        Ok(Queues { narrow, wide, own, to_own })
+    }
+
+    fn all(&self, segment: &Remote) -> Outcome<()> {
+        // SAFETY: the first words of the queues, in their widths; the instructions touch nothing else.
+        unsafe {
+            region!(15, "mov dword ptr [{at}], {value:e}", at = in(reg) self.narrow.as_ptr(), value = in(reg) 1u64);
+            region!(16, "mov qword ptr [{at}], {value}", at = in(reg) self.wide.as_ptr(), value = in(reg) 1u64);
+        }
+        mark::begin::<17>();
+        let narrow = self.narrow.enqueue(1);
+        mark::end::<17>();
+        narrow?;
+        mark::begin::<18>();
+        let wide = self.wide.enqueue(1);
+        mark::end::<18>();
+        wide?;
+        let message = [1u64; 16];
+        mark::begin::<19>();
+        let one = self.narrow.put_notify(segment, 64, &message[..1], 1);
+        mark::end::<19>();
+        one?;
+        mark::begin::<20>();
+        let sixteen = self.wide.put_notify(segment, 64, &message, 1);
+        mark::end::<20>();
+        sixteen?;
+        for value in 0..2 {
+            self.to_own.enqueue(value)?;
+        }
+        self.to_own.quiet()?;
+        mark::begin::<21>();
+        let popped = self.own.try_pop();
+        mark::end::<21>();
+        let popped = popped?;
+        mark::begin::<23>();
+        let by_kernel = self.own.pop_in_kernel();
+        mark::end::<23>();
+        let by_kernel = by_kernel?;
+        mark::begin::<22>();
+        let none = self.own.try_pop();
+        mark::end::<22>();
+        let found = (popped, by_kernel, none?);
+        cli::check(found == (Some(0), Some(1), None), || {
+            format!("{found:?} were popped: expected elements 0 and 1, and nothing")
+        })
+    }
 }

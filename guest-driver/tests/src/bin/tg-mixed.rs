@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use telegraphos::{Node, Rights};
+use telegraphos::{FULL, Node};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
@@ -56,7 +56,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
 
 fn own(by_board: bool) -> Outcome<()> {
     let node = Node::open()?;
-    let segment = node.export(NAME, 65536).owner(Rights::ALL).others(Rights::ALL).create()?;
+    let segment = node.export(NAME, 65536).owner(FULL).others(FULL).create()?;
     let local = segment.remote()?;
     // SAFETY: the word lies in the mapped segment, aligned, for as long as `segment` lives; whoever else changes it, an atomic access
     // is no data race in this program.
@@ -85,7 +85,7 @@ fn own(by_board: bool) -> Outcome<()> {
 
 fn add(id: u16, seconds: Duration) -> Outcome<()> {
     let node = Node::open()?;
-    let remote = node.import(id, NAME).rights(Rights::ALL).open()?;
+    let remote = node.import(id, NAME).rights(FULL).open()?;
     let end = Instant::now() + seconds;
     let mut added = 0u64;
     // The owner begins when it sees this, and both go on until the end.

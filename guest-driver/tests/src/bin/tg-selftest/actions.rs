@@ -17,7 +17,7 @@ pub(crate) const REFUSED: i32 = 10;
 /// Exit code of a child that found something wrong.
 pub(crate) const WRONG: i32 = 11;
 
-enum Trouble {
+pub(crate) enum Trouble {
     Refused(Error),
     Wrong(String),
 }
@@ -49,7 +49,7 @@ pub(crate) fn main(args: Vec<String>) -> ExitCode {
     }
 }
 
-fn number(text: &str) -> Result<u64, Trouble> {
+pub(crate) fn number(text: &str) -> Result<u64, Trouble> {
     text.parse().map_err(|_| Trouble::Wrong(format!("{text:?} is no number")))
 }
 
@@ -191,6 +191,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             let shared = import(&node, id, shared, "rw")?;
             barrier(&node, name, nodes, number(me)?, number(epochs)?, &shared)?;
         }
+        [action, ..] if action.starts_with("queue-") => crate::queue_actions::act(args)?,
         _ => return Err(Trouble::Wrong("no such action".into())),
     }
     Ok(())

@@ -4,11 +4,11 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
-use telegraphos::{Error, Node, NodeId, Remote, Segment, State};
+use telegraphos::{Error, Node, NodeId, Queue, QueueBuilder, Remote, RemoteQueue, Segment, State};
 use tg_tests::child::{Child, Ids};
 use tg_tests::cli::{Failure, Outcome};
 use tg_tests::peers::{Peers, import_patiently};
-use tg_tests::{random, user};
+use tg_tests::{queue, random, user};
 
 /// Result of a test.
 pub(crate) type Verdict<T = ()> = Result<T, Stop>;
@@ -59,12 +59,24 @@ pub(crate) struct Context<'a> {
     notes: Vec<String>,
     /// Kept until everybody has ended the test: a node that fails early must not pull memory from under the others.
     kept: Vec<Arc<Segment>>,
+    /// As `kept`.
+    queues: Vec<Arc<Queue>>,
     seed: u64,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn new(peers: &'a Peers, index: u64, seconds: Duration, patience: Duration) -> Context<'a> {
-        Context { peers, seconds, patience, index, step: 0, notes: Vec::new(), kept: Vec::new(), seed: random::seed() }
+        Context {
+            peers,
+            seconds,
+            patience,
+            index,
+            step: 0,
+            notes: Vec::new(),
+            kept: Vec::new(),
+            queues: Vec::new(),
+            seed: random::seed(),
+        }
     }
 
     pub(crate) fn begin(&mut self) -> Outcome<()> {
@@ -129,6 +141,36 @@ impl<'a> Context<'a> {
     pub(crate) fn neighbour(&mut self, size: u64) -> Verdict<(Arc<Segment>, Remote)> {
         let mine = self.export("data", size)?;
         let right = self.import(self.peers.right(), "data")?;
+        Ok((mine, right))
+    }
+
+    /// Keeps a queue until all have ended the test.
+    pub(crate) fn keep_queue(&mut self, queue: Queue) -> Arc<Queue> {
+        let queue = Arc::new(queue);
+        self.queues.push(queue.clone());
+        queue
+    }
+
+    /// Makes a queue to which everybody may append, and keeps it until all have ended the test.
+    pub(crate) fn queue(&mut self, part: &str, how: impl FnOnce(QueueBuilder) -> QueueBuilder) -> Verdict<Arc<Queue>> {
+        let builder = Queue::create(self.node(), &self.name(part)).mode(0o602);
+        let queue = how(builder).create()?;
+        Ok(self.keep_queue(queue))
+    }
+
+    /// Imports a queue of this test that is being made about now.
+    pub(crate) fn enqueuer(&self, node: NodeId, part: &str) -> Verdict<RemoteQueue> {
+        Ok(queue::import_patiently(self.node(), node, &self.name(part), self.patience)?)
+    }
+
+    /// An own queue, to which the left neighbour appends, and the right neighbour's.
+    pub(crate) fn queue_pair(
+        &mut self,
+        part: &str,
+        how: impl FnOnce(QueueBuilder) -> QueueBuilder,
+    ) -> Verdict<(Arc<Queue>, RemoteQueue)> {
+        let mine = self.queue(part, how)?;
+        let right = self.enqueuer(self.peers.right(), part)?;
         Ok((mine, right))
     }
 

@@ -180,7 +180,8 @@ pub(crate) fn zeroed(context: &mut Context<'_>) -> Verdict {
     Ok(())
 }
 
-fn available() -> Verdict<u64> {
+/// Memory, in kB.
+pub(crate) fn available() -> Verdict<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());

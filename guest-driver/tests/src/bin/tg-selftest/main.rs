@@ -17,6 +17,10 @@ mod life;
 mod limits;
 mod order;
 mod protection;
+mod queue_actions;
+mod queue_consumers;
+mod queue_faults;
+mod queues;
 mod syncs;
 
 use context::{Context, Stop, Verdict};
@@ -145,6 +149,41 @@ const PLAN: &[Test] = plan! {
     "counters/0-never-fires" => counters::zero_never,
     "counters/foreign-pages-are-refused" => counters::foreign,
     "counters/all-of-them" => counters::all_of_them,
+    "queue/one-store-is-one-element" => queues::one_store,
+    "i11-queue/layout-in-memory" => queues::layout,
+    "i9-queue/elements-of-one-sender-in-order" => queues::one_sender,
+    "i9-queue/many-senders-each-in-order" => queues::many_senders,
+    "i8-queue/a-pointer-implies-the-message" => queues::put_notify,
+    "i10-queue/overflow-loses-nothing" => queues::overflow,
+    "queue/element-16381-overflows-not-one-earlier-or-later" => queues::overflow_point,
+    "queue/limit-event-comes-before-senders-are-held" => queues::limit_event,
+    "queue/used-up-quota-holds-senders-without-loss" => queues::held,
+    "e12-queue/others-go-on-while-one-is-stopped" => queues::others_go_on,
+    "e20-queue/quiet-covers-elements" => queues::quiet_covers,
+    "queue/wait-loses-no-wake-up" => queue_consumers::wait_wakes,
+    "queue/several-threads-wait" => queue_consumers::wait_threads,
+    "queue/wait-times-out" => queue_consumers::wait_times_out,
+    "queue/poll-wakes" => queue_consumers::poll_wakes,
+    "i9-queue/one-by-one-in-batches-and-in-the-kernel" => queue_consumers::ways_agree,
+    "i10-queue/threads-take-every-element-once" => queue_consumers::threads,
+    "i10-queue/consumers-killed-at-random" => queue_consumers::killed_at_random,
+    "e13-queue/killed-while-busy" => queue_consumers::killed_while_busy,
+    "e13-queue/held-too-long-is-evicted" => queue_consumers::evicted,
+    "e14-queue/stores-beside-the-base-are-refused" => queue_faults::only_the_base,
+    "e14-queue/no-mapping-but-for-enqueue" => queue_faults::mappings,
+    "queue/rights-secret-and-nodes" => queue_faults::who_may,
+    "queue/other-user-ids" => queue_faults::other_users,
+    "i11-queue/corrupt-header-harms-its-owner-alone" => queue_faults::corrupt_header,
+    "i11-queue/corrupt-header-while-senders-are-held" => queue_faults::corrupt_while_held,
+    "queue/next-to-itself-or-nowhere" => queue_faults::corrupt_next,
+    "queue/destroyed-with-elements-in-flight" => queue_faults::destroyed,
+    "queue/owner-killed-with-elements-in-flight" => queue_faults::owner_killed,
+    "queue/nonsense-is-refused" => queue_faults::nonsense,
+    "queue/hold-slots-used-up-and-free-again" => queue_faults::hold_slots,
+    "queue/closing-imports-of-a-full-queue-delays-nobody" => queue_faults::closing_waits_alone,
+    "queue/scribbled-state-harms-that-queue-alone" => queue_faults::scribbled_state,
+    "queue/locked-memory" => queue_faults::locked_memory,
+    "queue/300-cycles-leak-nothing" => queue_faults::cycles,
 };
 
 struct Options {

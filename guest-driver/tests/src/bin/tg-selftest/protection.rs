@@ -16,7 +16,13 @@ const PAGE: usize = 4096;
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Maps and unmaps again.
-fn try_mmap(node: &Node, offset: u64, length: usize, protection: ProtFlags, flags: MapFlags) -> Result<(), Errno> {
+pub(crate) fn try_mmap(
+    node: &Node,
+    offset: u64,
+    length: usize,
+    protection: ProtFlags,
+    flags: MapFlags,
+) -> Result<(), Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice, gone before anybody uses it.
     unsafe {
         let at = mmap(std::ptr::null_mut(), length, protection, flags, node.as_fd(), offset)?;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos bench --notify`: notification queues against flags and queues in software (SPEC items 1 and 3).
+//!
+//! `tg-notify` measures in the guests; this side makes tables and pictures of what it prints.
+
+use super::plot::{self, Chart, Line};
+use super::{Context, run, written};
+use crate::{Error, OutputLine, ProgressMode, Result, User};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Nodes: one that receives, and three on which senders are.
+const NODES: usize = 4;
+
+/// The yardstick.
+const REQ: &str = "req";
+/// Those whose senders do the same as others'.
+const ONLY_TAKEN: [&str; 2] = ["req-batch", "req-kernel"];
+
+/// A median, and what a quarter is below and above.
+type Quartiles = [f64; 3];
+
+/// Everything `tg-notify` has printed.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Figures {
+    /// In the order they came.
+    methods: Vec<String>,
+    /// By quantity, method and senders.
+    values: BTreeMap<(String, String), BTreeMap<u32, Quartiles>>,
+    /// By method and senders: sent and lost.
+    lost: BTreeMap<String, BTreeMap<u32, [u64; 2]>>,
+}
+
+/// Takes in one line of `tg-notify`; whether it was a result.
+fn read(line: &str, figures: &mut Figures) -> bool {
+    let field = |name: &str| line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+    let three = |first: &str| -> Option<Quartiles> {
+        Some([field(first)?.parse().ok()?, field("low")?.parse().ok()?, field("high")?.parse().ok()?])
+    };
+    let (Some(method), Some(senders)) = (field("method"), field("senders").and_then(|n| n.parse().ok())) else {
+        return false;
+    };
+    let quantity = match line.split_whitespace().next() {
+        Some("NOTIFY") => field("part").zip(three("ns")),
+        Some("RATE") => Some("rate").zip(three("per_second")),
+        Some("LOST") => {
+            let count = |name| field(name).and_then(|n| n.parse().ok());
+            let (Some(sent), Some(lost)) = (count("sent"), count("lost")) else { return false };
+            figures.lost.entry(method.to_owned()).or_default().insert(senders, [sent, lost]);
+            return true;
+        }
+        _ => None,
+    };
+    let Some((quantity, three)) = quantity else { return false };
+    if !figures.methods.iter().any(|known| known == method) {
+        figures.methods.push(method.to_owned());
+    }
+    figures.values.entry((quantity.to_owned(), method.to_owned())).or_default().insert(senders, three);
+    true
+}
+
+pub(super) fn notify(mut context: Context, rounds: u32, plot: Option<PathBuf>) -> Result<u8> {
+    if context.settings.nodes.is_some_and(|nodes| nodes < 2) {
+        return Err(Error::Usage("nodes is 1: a sender needs another node to send to; expected at least 2".into()));
+    }
+    context.settings.nodes.get_or_insert(NODES);
+    let cluster = context.boot(|_| ())?;
+    let quiet = context.progress == ProgressMode::Silent;
+    if !quiet {
+        eprintln!("Measuring, {rounds} rounds of every method with every number of senders, in turn ...");
+    }
+    let mut figures = Figures::default();
+    let argv = ["tg-notify", "--rounds", &rounds.to_string()].map(str::to_owned);
+    let code = run::everywhere(cluster.guests(), User::Tg, None, &argv, &mut |node, line| {
+        match line {
+            OutputLine::Stdout(text) if read(&text, &mut figures) => {}
+            OutputLine::Stdout(text) if text.starts_with("ROUND") && quiet => {}
+            OutputLine::Stdout(text) | OutputLine::Stderr(text) => eprintln!("[{node}] {text}"),
+        }
+        Ok(())
+    })?;
+    if code == 0 && figures.methods.is_empty() {
+        return Err(Error::Command { node: 0, command: "tg-notify".into(), why: "it printed no results".into() });
+    }
+    let mut out = tables(&figures);
+    if let Some(path) = plot.filter(|_| !figures.methods.is_empty()) {
+        std::fs::write(&path, picture(&figures)).map_err(Error::io("cannot write the plot", &path))?;
+        out += &format!("plotted in {}\n\n", path.display());
+    }
+    out += &cluster.manifest().to_string();
+    written(std::io::stdout().write_all(out.as_bytes()))?;
+    Ok(code)
+}
+
+/// What is shown of a quantity: its name, its title, and what it is divided by.
+const TABLES: [(&str, &str, f64); 7] = [
+    ("send", "sender: us for one notification, behind its message; the receiver is asleep", 1e3),
+    ("send-busy", "the same while the receiver polls", 1e3),
+    ("message", "for comparison: us for the message itself, eight stores", 1e3),
+    ("take", "receiver: us for a look that finds a message, per message, while senders send", 1e3),
+    ("drain", "receiver: us for a message when many are there", 1e3),
+    ("empty", "receiver: us for a look that finds nothing", 1e3),
+    ("rate", "messages per second", 1.0),
+];
+
+impl Figures {
+    fn of(&self, quantity: &str, method: &str) -> Option<&BTreeMap<u32, Quartiles>> {
+        self.values.get(&(quantity.to_owned(), method.to_owned()))
+    }
+
+    /// Those that differ in this quantity.
+    fn shown(&self, quantity: &str) -> impl Iterator<Item = &String> {
+        let same = matches!(quantity, "send" | "send-busy" | "message");
+        self.methods.iter().filter(move |method| !(same && ONLY_TAKEN.contains(&method.as_str())))
+    }
+}
+
+/// Three digits that count, or all before the point.
+fn short(value: f64) -> String {
+    match value {
+        v if v < 10.0 => format!("{v:.2}"),
+        v if v < 100.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+fn tables(figures: &Figures) -> String {
+    let mut out = String::new();
+    for (quantity, title, unit) in TABLES {
+        let mut columns: Vec<u32> =
+            figures.shown(quantity).filter_map(|m| figures.of(quantity, m)).flat_map(|by| by.keys().copied()).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        if columns.is_empty() {
+            continue;
+        }
+        let row = |name: &str, cell: &dyn Fn(u32) -> String| {
+            let cells: String = columns.iter().map(|senders| format!("{:>18}", cell(*senders))).collect();
+            format!("{name:<11}{}\n", cells.trim_end())
+        };
+        out += &format!("{title}: median, ratio to {REQ}\n");
+        out += &row("senders", &|senders| senders.to_string());
+        let yardstick = figures.of(quantity, REQ);
+        for method in figures.shown(quantity) {
+            let Some(by) = figures.of(quantity, method) else { continue };
+            out += &row(method, &|senders| match (by.get(&senders), yardstick.and_then(|by| by.get(&senders))) {
+                (Some([median, ..]), Some([base, ..])) => {
+                    format!("{} {:>7}x", short(median / unit), short(median / base))
+                }
+                (Some([median, ..]), None) => short(median / unit),
+                (None, _) => "-".into(),
+            });
+        }
+        out += "  a quarter below, a quarter above\n";
+        for method in figures.shown(quantity) {
+            let Some(by) = figures.of(quantity, method) else { continue };
+            out += &row(method, &|senders| {
+                by.get(&senders)
+                    .map_or("-".into(), |[_, low, high]| format!("{}-{}", short(low / unit), short(high / unit)))
+            });
+        }
+        out += "\n";
+    }
+    out += "lost, of all sent (flag and flag-look: of those sent while the receiver polls)\n";
+    for (method, by) in figures.methods.iter().filter_map(|method| figures.lost.get_key_value(method)) {
+        let cells: Vec<String> =
+            by.iter().map(|(senders, [sent, lost])| format!("{senders}: {lost} of {sent}")).collect();
+        out += &format!("{method:<11} {}\n", cells.join(", "));
+    }
+    out + "\n"
+}
+
+fn picture(figures: &Figures) -> String {
+    let lines = |quantity: &str| -> Vec<Line> {
+        figures
+            .methods
+            .iter()
+            .map(|method| {
+                let mut line = Line::new(method);
+                if figures.shown(quantity).any(|shown| shown == method) {
+                    for (senders, values) in figures.of(quantity, method).into_iter().flatten() {
+                        let [median, low, high] = values.map(|v| v / 1e3);
+                        line.points.push((f64::from(*senders), median));
+                        line.spread.push((f64::from(*senders), low, high));
+                    }
+                }
+                line
+            })
+            .collect()
+    };
+    let charts = [
+        ("send", "Sender: one notification, behind its message"),
+        ("take", "Receiver: a look that finds a message, per message"),
+        ("empty", "Receiver: a look that finds nothing"),
+    ]
+    .map(|(quantity, title)| Chart { title, x_title: "senders", y_title: "us", lines: lines(quantity) });
+    plot::page(&charts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: [&str; 7] = [
+        "NOTIFY method=req senders=1 part=send ns=3000.0 low=2900.0 high=3100.0 samples=64",
+        "NOTIFY method=req-batch senders=1 part=send ns=3000.0 low=2900.0 high=3100.0 samples=64",
+        "NOTIFY method=flags senders=1 part=send ns=1500.0 low=1400.0 high=3200.0 samples=64",
+        "NOTIFY method=flags senders=2 part=send ns=123456.0 low=123.0 high=1234567.0 samples=64",
+        "NOTIFY method=flags senders=1024 part=empty ns=28062.0 low=28062.0 high=31156.9 samples=3",
+        "RATE method=req senders=1 per_second=15649 low=13375 high=15649 rounds=2",
+        "LOST method=flags senders=2 sent=768 lost=697",
+    ];
+
+    #[test]
+    fn figures_are_read_and_shown() {
+        let mut figures = Figures::default();
+        for line in PRINTED {
+            assert!(read(line, &mut figures), "{line}");
+        }
+        for bad in [
+            "tg-notify: something else",
+            "ROUND 1 of 8",
+            "NOTIFY method=req senders=many part=send ns=1 low=1 high=1",
+            "NOTIFY method=req senders=1 ns=1 low=1 high=1",
+            "RATE method=req senders=1 per_second=1 low=1",
+            "LOST method=req senders=1 sent=1",
+        ] {
+            assert!(!read(bad, &mut figures), "{bad}");
+        }
+        assert_eq!(figures.methods, ["req", "req-batch", "flags"]);
+        let out = tables(&figures);
+        let row = |start: &str, nth: usize| out.lines().filter(|l| l.starts_with(start)).nth(nth).unwrap().to_owned();
+        let words = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(row("req ", 0)), ["req", "3.00", "1.00x", "-"]);
+        assert_eq!(words(row("flags ", 0)), ["flags", "1.50", "0.50x", "123"]);
+        assert_eq!(words(row("flags ", 1)), ["flags", "1.40-3.20", "0.12-1235"]);
+        assert!(out.contains("2: 697 of 768") && !out.contains("req-batch"));
+        let svg = picture(&figures);
+        assert!(svg.contains(">flags<") && svg.contains(">1K<"), "{svg}");
+        assert!(tables(&Figures::default()).starts_with("lost"));
+    }
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Who has a queue mapped.
+ *
+ * A process, which is a memory map here, gets an owner number for a queue when it
+ * asks what the queue is, or maps it. Under that number it is BUSY. The number is
+ * the process's until its last mapping of the queue goes, however that ends: then
+ * the driver clears a BUSY that it left.
+ *
+ * An eviction takes all mappings away that there are (E13). They stay in the
+ * processes, and every touch of them is SIGBUS; a new mapping works.
+ */
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "driver.h"
+
+/**
+ * enum tg_holder_state - what became of a holder
+ * @TG_HOLDER_PRESENT: Nothing.
+ * @TG_HOLDER_EVICTED: Its mappings have been taken away, and are still there to
+ *	fault.
+ * @TG_HOLDER_GONE: Its last mapping has gone; it may have left the queue BUSY.
+ */
+enum tg_holder_state {
+	TG_HOLDER_PRESENT,
+	TG_HOLDER_EVICTED,
+	TG_HOLDER_GONE,
+};
+
+/**
+ * struct tg_holder - a process that may dequeue
+ * @node: In tg_nqueue.holders.
+ * @queue: The queue, as long as there are mappings.
+ * @mm: Whose. Its number of users is asked, nothing else.
+ * @owner: Its number in the queue's state.
+ * @mappings: Number of its mappings. Under the queue's guard.
+ * @state: What became of it. Under the queue's guard; TG_HOLDER_EVICTED is set under
+ *	map_lock, too.
+ *
+ * After an eviction a process has another one, with the same number.
+ */
+struct tg_holder {
+	struct list_head node;
+	struct tg_nqueue *queue;
+	struct mm_struct *mm;
+	u32 owner;
+	u32 mappings;
+	enum tg_holder_state state;
+};
+
+static void tg_holder_free(struct tg_holder *holder)
+{
+	mmdrop(holder->mm);
+	kfree(holder);
+}
+
+static void tg_holder_free_list(struct list_head *list)
+{
+	struct tg_holder *holder, *next;
+
+	list_for_each_entry_safe(holder, next, list, node)
+		tg_holder_free(holder);
+}
+
+/**
+ * tg_holder_gone() - takes note of a process that has a queue mapped no more
+ * @queue: Queue.
+ * @owner: Its number, which somebody else may get now.
+ *
+ * Return: False if there is no such process that was not noted before.
+ */
+bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner)
+{
+	struct tg_holder *holder, *gone = NULL;
+
+	spin_lock(&queue->guard);
+	list_for_each_entry(holder, &queue->holders, node) {
+		if (holder->state == TG_HOLDER_GONE) {
+			gone = holder;
+			list_del(&gone->node);
+			break;
+		}
+	}
+	spin_unlock(&queue->guard);
+	if (!gone)
+		return false;
+	*owner = gone->owner;
+	tg_holder_free(gone);
+	return true;
+}
+
+/**
+ * tg_holders_evict() - makes every mapping of a queue one that faults
+ * @queue: Queue. The caller holds map_lock for writing, and zaps the pages.
+ */
+void tg_holders_evict(struct tg_nqueue *queue)
+{
+	struct tg_holder *holder;
+
+	lockdep_assert_held_write(&queue->seg.obj.tg->map_lock);
+	spin_lock(&queue->guard);
+	list_for_each_entry(holder, &queue->holders, node)
+		if (holder->mappings)
+			WRITE_ONCE(holder->state, TG_HOLDER_EVICTED);
+	spin_unlock(&queue->guard);
+}
+
+/**
+ * tg_holders_free() - forgets all holders of a queue
+ * @queue: Queue that nobody has mapped or a reference of.
+ */
+void tg_holders_free(struct tg_nqueue *queue)
+{
+	tg_holder_free_list(&queue->holders);
+}
+
+static bool tg_owner_is_used(struct tg_nqueue *queue, u32 owner)
+{
+	struct tg_holder *holder;
+
+	lockdep_assert_held(&queue->guard);
+	if (!owner || owner == TG_OWNER_KERNEL)
+		return true;
+	list_for_each_entry(holder, &queue->holders, node)
+		if (holder->owner == owner)
+			return true;
+	return false;
+}
+
+/* The holder that a memory map has, or @fresh if that has none. */
+static struct tg_holder *tg_holder_of(struct tg_nqueue *queue, struct tg_holder *fresh)
+{
+	struct tg_holder *holder;
+
+	lockdep_assert_held(&queue->guard);
+	list_for_each_entry(holder, &queue->holders, node) {
+		if (holder->mm != fresh->mm)
+			continue;
+		if (holder->state == TG_HOLDER_PRESENT)
+			return holder;
+		/* It is the same process's: its number stays. */
+		if (holder->state == TG_HOLDER_EVICTED)
+			fresh->owner = holder->owner;
+	}
+	while (!fresh->owner) {
+		if (!tg_owner_is_used(queue, ++queue->last_owner))
+			fresh->owner = queue->last_owner;
+	}
+	list_add_tail(&fresh->node, &queue->holders);
+	return fresh;
+}
+
+/*
+ * Makes a process a holder, which it stays as long as it has mappings, or, without
+ * any, as it lives. With @mapping it has one more, and that holder is filled in.
+ * Returns its owner number, or a negative errno.
+ */
+static s64 tg_holder_add(struct tg_nqueue *queue, struct mm_struct *mm,
+			 struct tg_holder **mapping)
+{
+	struct tg_holder *fresh, *holder, *next;
+	LIST_HEAD(stale);
+	u32 owner;
+
+	fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	if (!fresh)
+		return -ENOMEM;
+	fresh->queue = queue;
+	fresh->mm = mm;
+	mmgrab(mm);
+
+	spin_lock(&queue->guard);
+	/* Those that ended without ever having mapped it. */
+	list_for_each_entry_safe(holder, next, &queue->holders, node)
+		if (!holder->mappings && holder->state == TG_HOLDER_PRESENT &&
+		    !atomic_read(&holder->mm->mm_users))
+			list_move(&holder->node, &stale);
+	holder = tg_holder_of(queue, fresh);
+	if (holder != fresh)
+		list_add(&fresh->node, &stale);
+	if (mapping) {
+		holder->mappings++;
+		*mapping = holder;
+	}
+	owner = holder->owner;
+	spin_unlock(&queue->guard);
+	tg_holder_free_list(&stale);
+	return owner;
+}
+
+/**
+ * tg_holder_join() - gives the calling process an owner number
+ * @queue: Queue.
+ *
+ * Return: The number, which is the one it has if it has one; or -ENOMEM.
+ */
+s64 tg_holder_join(struct tg_nqueue *queue)
+{
+	return tg_holder_add(queue, current->mm, NULL);
+}
+
+static void tg_queue_vma_open(struct vm_area_struct *vma)
+{
+	struct tg_holder *holder = vma->vm_private_data;
+	struct tg_nqueue *queue = holder->queue;
+
+	kref_get(&queue->seg.obj.ref);
+	spin_lock(&queue->guard);
+	holder->mappings++;
+	spin_unlock(&queue->guard);
+}
+
+static void tg_queue_vma_close(struct vm_area_struct *vma)
+{
+	struct tg_holder *holder = vma->vm_private_data;
+	struct tg_nqueue *queue = holder->queue;
+	bool forget = false;
+
+	spin_lock(&queue->guard);
+	if (!--holder->mappings) {
+		/*
+		 * An evicted one left nothing that was not seen to then. A worker
+		 * sees to what another may have left; op_lock is not to be had here.
+		 */
+		forget = holder->state == TG_HOLDER_EVICTED || queue->ended;
+		if (forget) {
+			list_del(&holder->node);
+		} else {
+			holder->state = TG_HOLDER_GONE;
+			queue_work(tg_workers, &queue->work);
+		}
+	}
+	spin_unlock(&queue->guard);
+	if (forget)
+		tg_holder_free(holder);
+	tg_object_put(&queue->seg.obj);
+}
+
+static vm_fault_t tg_queue_fault(struct vm_fault *vmf)
+{
+	struct tg_holder *holder = vmf->vma->vm_private_data;
+	struct tg_nqueue *queue = holder->queue;
+	struct tg_object *obj = &queue->seg.obj;
+	unsigned long page = vmf->pgoff -
+			     (tg_mmap_offset(obj->kind, obj->handle) >> PAGE_SHIFT);
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+	unsigned long pfn;
+
+	down_read(&obj->tg->map_lock);
+	if (tg_gone(obj->tg) || obj->dead || READ_ONCE(holder->state) == TG_HOLDER_EVICTED ||
+	    page >= obj->size >> PAGE_SHIFT)
+		goto out;
+	pfn = page ? tg_memory_pfn(queue->seg.memory, page - 1) :
+		     tg_memory_pfn(queue->control_memory, 0);
+	ret = vmf_insert_pfn(vmf->vma, vmf->address, pfn);
+out:
+	up_read(&obj->tg->map_lock);
+	return ret;
+}
+
+static const struct vm_operations_struct tg_queue_vm_ops = {
+	.open = tg_queue_vma_open,
+	.close = tg_queue_vma_close,
+	.fault = tg_queue_fault,
+};
+
+/**
+ * tg_queue_mmap() - a process maps a queue
+ * @queue: Queue. The caller's reference is the mapping's afterwards.
+ * @vma: Mapping; its range and flags have been checked.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma)
+{
+	struct tg_holder *holder;
+	s64 owner;
+
+	owner = tg_holder_add(queue, vma->vm_mm, &holder);
+	if (owner < 0)
+		return owner;
+	vma->vm_private_data = holder;
+	vma->vm_ops = &tg_queue_vm_ops;
+	return 0;
+}

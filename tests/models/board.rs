@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiver's board: the real [`Hib`], with one queue at export page 0, set up through its registers and admin commands.
+//!
+//! Steps at the queue's buffers are handed out. The others, at the board's own tables, are performed at once, since nobody looks at these
+//! between them: what they say comes out as [`Reaction`].
+
+use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, QueueCommand};
+use telegraphos_wire::queue::Shape;
+use telegraphos_wire::regs::Register;
+use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Status, UNIT, WindowLayout, context, event};
+
+const NODE: NodeId = 0;
+const PAGE: u32 = 0;
+const CONTEXT: u16 = 0;
+const INCARNATION: u32 = 1;
+const ADMIN: u64 = 0x1_0000;
+const EVENTS: u64 = 0x2_0000;
+const RING: u64 = 16;
+const STATUS_PAGE: u64 = 0x3_0000;
+/// DMA address of the queue's first buffer.
+const ARENA: u64 = 0x10_0000;
+
+/// A board between two events. Equal hashes mean equal behaviour, so the hash, which is made once, stands for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Board {
+    hib: Arc<Hib>,
+    generation: u64,
+    key: u64,
+}
+
+impl Hash for Board {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key.hash(state);
+    }
+}
+
+impl PartialEq for Board {
+    fn eq(&self, other: &Board) -> bool {
+        self.key == other.key
+    }
+}
+
+/// What the queue's machine does to a word of the first buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Touch {
+    Load { word: u32 },
+    Store { word: u32, value: u32 },
+}
+
+/// What became of an event.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reaction {
+    /// A step of the queue's machine, to be performed.
+    pub(crate) step: Option<(StepId, Touch)>,
+    /// Elements acknowledged: of whom, its tag, how.
+    pub(crate) acks: Vec<(NodeId, u32, Status)>,
+    /// Events posted to the ring: that the queue has stopped; that a consumer is to be woken.
+    pub(crate) overflow: bool,
+    pub(crate) wake: bool,
+    /// An admin command has completed.
+    pub(crate) completed: Option<Status>,
+    generation: u64,
+}
+
+impl Board {
+    /// A board with an empty queue of this shape, in which nodes 1 to `senders` have reserved `hold` elements each.
+    pub(crate) fn new(shape: Shape, senders: u16, hold: u32, bug: Option<Bug>) -> Board {
+        let mut config = HibConfig::new(NODE);
+        config.window = WindowLayout::new(2, 16).expect("the smallest window");
+        config.contexts = 1;
+        config.imports = 1;
+        config.export_pages = 1;
+        config.counters = 0;
+        // So that credits go back one by one, and no count of them is left over.
+        config.credits = [1; 4];
+        config.hold = hold;
+        config.holds = hold * u32::from(senders);
+        config.bug = bug;
+        let credits = config.offered();
+        let mut hib = Hib::new(config);
+        let event = |hib: &mut Hib, event: Event| run(hib, event, None);
+        let register = |hib: &mut Hib, register: Register, data: u64| {
+            let (offset, size) = (register.offset(), register.size().into());
+            run(hib, Event::Write { bar: Bar::Control, offset, size, data }, None);
+        };
+        event(&mut hib, Event::LinkUp { incarnation: INCARNATION, nodes: u32::from(senders) + 1, credits });
+        for node in 1..=senders {
+            event(&mut hib, Event::NodeUp { node, incarnation: INCARNATION });
+        }
+        event(&mut hib, Event::BusMaster(true));
+        register(&mut hib, Register::AdminBase, ADMIN);
+        register(&mut hib, Register::EventBase, EVENTS);
+        register(&mut hib, Register::EventSize, RING);
+        let open =
+            Command { opcode: admin::CONTEXT_OPEN, context: CONTEXT, address: STATUS_PAGE, ..Command::default() };
+        assert_eq!(command(&mut hib, open).completed, Some(Status::Ok));
+        let set = QueueCommand {
+            opcode: admin::QUEUE_SET,
+            page: PAGE,
+            words: shape.words().into(),
+            width: shape.width().into(),
+            context: CONTEXT.into(),
+            address: ARENA,
+            nodes: [u64::MAX; 4],
+            ..QueueCommand::default()
+        };
+        let made = command(&mut hib, set.into());
+        assert_eq!(made.completed, Some(Status::Ok));
+        let mut board = Board::of(hib, made.generation);
+        for node in 1..=senders {
+            let body = Body::Reserve { at: board.queue(), imports: 1 };
+            assert_eq!(board.arrive(node, 0, body).acks, [(node, 0, Status::Ok)]);
+        }
+        board
+    }
+
+    fn of(hib: Hib, generation: u64) -> Board {
+        let mut hasher = DefaultHasher::new();
+        hib.hash(&mut hasher);
+        Board { hib: Arc::new(hib), generation, key: hasher.finish() }
+    }
+
+    fn queue(&self) -> RemoteAddr {
+        RemoteAddr { page: PAGE, offset: 0, generation: self.generation }
+    }
+
+    fn react(&mut self, event: Event, command: Option<Command>) -> Reaction {
+        let mut hib = Hib::clone(&self.hib);
+        let reaction = run(&mut hib, event, command);
+        *self = Board::of(hib, self.generation);
+        reaction
+    }
+
+    fn arrive(&mut self, src: NodeId, tag: u32, body: Body) -> Reaction {
+        let target = self.hib.incarnation();
+        self.react(Event::Packet(Packet { src, dst: NODE, tag, incarnation: INCARNATION, target, body }), None)
+    }
+
+    /// An element arrives.
+    pub(crate) fn element(&mut self, src: NodeId, tag: u32, data: u32) -> Reaction {
+        // After the reservation, the one request of each node.
+        let body = Body::Enqueue { at: self.queue(), context: 0, size: 4, data: data.into(), after: 1 };
+        self.arrive(src, tag, body)
+    }
+
+    /// The step in flight is done.
+    pub(crate) fn stepped(&mut self, step: StepId, loaded: Option<u32>) -> Reaction {
+        let result = loaded.map_or(StepResult::Stored, |value| StepResult::Loaded(value.into()));
+        self.react(Event::StepDone { step, result }, None)
+    }
+
+    /// A consumer's store to QUEUE_ARM arrives.
+    pub(crate) fn arm(&mut self, seen: u32) -> Reaction {
+        let offset = u64::from(CONTEXT) * UNIT + context::QUEUE_ARM;
+        let data = u64::from(PAGE) << 32 | u64::from(seen);
+        self.react(Event::Write { bar: Bar::Contexts, offset, size: 8, data }, None)
+    }
+
+    /// The driver tells the queue to go on.
+    pub(crate) fn resume(&mut self) -> Reaction {
+        let resume = Command { opcode: admin::QUEUE_RESUME, seq: 1, index: PAGE, ..Command::default() };
+        self.react(doorbell(), Some(resume))
+    }
+
+    /// Whether the queue has stopped and waits to be resumed.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.hib.queue_state(PAGE) & event::QUEUE_OVERFLOW != 0
+    }
+
+    /// Whether the queue's header was found unsound.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.hib.queue_state(PAGE) & event::QUEUE_BROKEN != 0
+    }
+}
+
+fn doorbell() -> Event {
+    let register = Register::AdminDoorbell;
+    Event::Write { bar: Bar::Control, offset: register.offset(), size: register.size().into(), data: 0 }
+}
+
+fn command(hib: &mut Hib, command: Command) -> Reaction {
+    run(hib, doorbell(), Some(Command { seq: 1, ..command }))
+}
+
+/// Lets the board handle an event, and all steps at its own tables that come of it. `command` is what the admin slot holds.
+fn run(hib: &mut Hib, event: Event, command: Option<Command>) -> Reaction {
+    let mut reaction = Reaction::default();
+    let mut events = VecDeque::from([event]);
+    let mut posted = 0;
+    let mut value = 0;
+    loop {
+        while let Some(event) = events.pop_front() {
+            let mut actions = Vec::new();
+            hib.handle(event, &mut actions);
+            for action in actions {
+                match action {
+                    Action::Step { step, op } => match perform(&op, command, &mut reaction, &mut value, &mut posted) {
+                        Ok(result) => events.push_back(Event::StepDone { step, result }),
+                        Err(touch) => {
+                            assert!(reaction.step.is_none(), "one queue, two steps at a time");
+                            reaction.step = Some((step, touch));
+                        }
+                    },
+                    Action::Send(Packet { dst, tag, body, .. }) => {
+                        let (Body::WriteAck { status } | Body::ReserveReply { status, .. }) = body else {
+                            panic!("the board sends {body:?}")
+                        };
+                        reaction.acks.push((dst, tag, status));
+                    }
+                    Action::Credit { .. } | Action::Interrupt | Action::Notice(_) => {}
+                    other => panic!("the board wants {other:?}"),
+                }
+            }
+        }
+        if posted == 0 {
+            return reaction;
+        }
+        // All events have been taken out of the ring. It begins anew, so that boards do not differ in how many there have been.
+        for (register, data) in [(Register::EventConsumer, posted), (Register::EventSize, RING)] {
+            let (offset, size) = (register.offset(), register.size().into());
+            let mut actions = Vec::new();
+            hib.handle(Event::Write { bar: Bar::Control, offset, size, data }, &mut actions);
+            assert_eq!(actions, [], "events do not wait in a ring of {RING}");
+        }
+        posted = 0;
+    }
+}
+
+/// Performs a step at the board's own tables; a step at the queue's first buffer is not.
+fn perform(
+    op: &Step,
+    command: Option<Command>,
+    reaction: &mut Reaction,
+    value: &mut u64,
+    posted: &mut u64,
+) -> Result<StepResult, Touch> {
+    const COMPLETION: u64 = ADMIN + COMPLETION_OFFSET as u64;
+    match *op {
+        Step::Load { address, size: 4 } if address >= ARENA => {
+            Err(Touch::Load { word: ((address - ARENA) / 4) as u32 })
+        }
+        Step::Store { address, size: 4, data } if address >= ARENA => {
+            Err(Touch::Store { word: ((address - ARENA) / 4) as u32, value: data as u32 })
+        }
+        Step::LoadCommand { address: ADMIN } => {
+            Ok(StepResult::Command(command.unwrap_or_else(|| panic!("the board loads a command that nobody gave"))))
+        }
+        Step::Store { address, size: 8, data } => {
+            match address {
+                COMPLETION => reaction.completed = Some(Status::from_u16((data >> 32) as u16)),
+                _ if address == COMPLETION + 16 => reaction.generation = data,
+                _ if (ADMIN..ADMIN + BLOCK_SIZE as u64).contains(&address) => {}
+                _ if (EVENTS..EVENTS + RING * 16).contains(&address) && address % 16 == 0 => *value = data,
+                _ if (EVENTS..EVENTS + RING * 16).contains(&address) => {
+                    *posted = data >> 32;
+                    match data as u16 {
+                        event::QUEUE => {
+                            assert_eq!(*value >> 32, u64::from(PAGE));
+                            reaction.overflow |= *value & event::QUEUE_OVERFLOW != 0;
+                        }
+                        event::CONTEXT => reaction.wake = true,
+                        _ => {}
+                    }
+                }
+                _ => panic!("the board stores to {address:#x}"),
+            }
+            Ok(StepResult::Stored)
+        }
+        ref other => panic!("the board wants {other:?}"),
+    }
+}

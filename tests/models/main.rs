@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Models of what runs: stateright over the real board, the library's real dequeue and the driver's real copy-and-link.
+//!
+//! | File | What is in it |
+//! |---|---|
+//! | `queue.rs` | a notification queue: states, steps, what must hold |
+//! | `queue/` | how large it is, its driver, its consumers, counterexamples in words |
+//! | `board.rs` | the receiver's board in it |
+//! | `consumer.rs` | a consumer's pass through the dequeue section, access by access |
+//! | `buffers.rs` | the driver's C code |
+//! | `memory.rs` | the words in memory, and their names |
+//! | `progress.rs` | whether each state can still come to a good end |
+//! | `traces.rs` | the C code alone, on long random traces, against a list |
+//!
+//! The tests here check small queues in all interleavings: buffers of 8 words, which hold 4 elements, of which the second or third to
+//! arrive overflows, and longer runs of the same model in random order. Each wrong reading of the papers, and each deliberate bug of the
+//! board, yields a counterexample, and the right one in its place yields none.
+//!
+//! ```text
+//! cargo test -p telegraphos-tests --test models -- --nocapture          # sizes and times, and all counterexamples
+//! TELEGRAPHOS_SCALE=full cargo test --release -p telegraphos-tests --test models -- --nocapture every
+//! ```
+//!
+//! A counterexample is the shortest there is, one line for what one party does before another does something:
+//!
+//! ```text
+//! board: a5 arrives, A.tail is 7, A[7] = a5, A.head is 3, stops
+//! worker: sets FULL, state was 0, copies and links: A -> B
+//! ```
+//!
+//! A is the first buffer, B and C are linked ones, `A.tail`, `A.head` and `A.next` their header words, `A[7]` a data word. Elements are
+//! called by their sender and their number: `a5` is the fifth of the first sender. "is" is a load, "=" a store. Flags are those of the control
+//! page's `state`, with the owner number of who is BUSY.
+#![allow(clippy::expect_used, clippy::panic, reason = "what models are made of runs in tests alone")]
+
+mod board;
+mod buffers;
+mod consumer;
+mod memory;
+mod progress;
+mod queue;
+mod traces;
+
+use buffers::Reading;
+use consumer::Most;
+use hib_core::Bug;
+use queue::{ASLEEP, I9, I10, I12, QueueModel, STOPPED, Setup, Sight};
+use stateright::{Checker, HasDiscoveries, Model};
+use std::collections::BTreeSet;
+use std::time::Instant;
+use telegraphos::queue::dequeue::Literal;
+use telegraphos_tests::Scale;
+
+/// Checks all interleavings: none is wrong, and these sights are among them. How many states there are.
+fn holds(setup: Setup, sights: &[Sight]) -> usize {
+    let begun = Instant::now();
+    let about = setup.to_string();
+    let model = QueueModel::new(setup);
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join();
+    let model = checker.model();
+    println!("{about}: {} states in {:.1} s", checker.unique_state_count(), begun.elapsed().as_secs_f64());
+    if let Some((property, path)) = checker.discoveries().into_iter().next() {
+        panic!("{about}\nviolates {property:?}:\n  {}", model.tell(path.into_vec()).join("\n  "));
+    }
+    assert!(model.ends() > 0, "nothing ever came to an end");
+    for sight in sights {
+        assert!(model.has_seen(*sight), "{about}: {sight:?} was never met");
+    }
+    checker.unique_state_count()
+}
+
+/// Looks for the shortest counterexample to one of these properties, and prints it. What is right instead has none.
+fn fails(wrong: Setup, right: Setup, properties: &[&'static str]) -> Vec<String> {
+    holds(right, &[]);
+    let begun = Instant::now();
+    let about = wrong.to_string();
+    let wanted = HasDiscoveries::AnyOf(properties.iter().copied().collect::<BTreeSet<_>>());
+    let checker = QueueModel::new(wrong).checker().finish_when(wanted).spawn_bfs().join();
+    let mut found = checker.discoveries();
+    let Some((property, path)) = properties.iter().find_map(|property| found.remove_entry(property)) else {
+        panic!("{about}: no interleaving of {} shows it", checker.unique_state_count());
+    };
+    let lines = checker.model().tell(path.into_vec());
+    println!("{about}: {} states in {:.1} s", checker.unique_state_count(), begun.elapsed().as_secs_f64());
+    println!("against {property:?}:\n  {}\n", lines.join("\n  "));
+    lines
+}
+
+const SMALL: Setup = Setup::SMALL;
+
+/// The fifth element comes, and the consumer wants one.
+const ONE_OF_FIVE: Setup = Setup { fill: 4, elements: [1, 0], wants: Some(1), ..SMALL };
+
+/// One consumer, which takes one element at a time or all there are, or wants no more than some; overflows with room, and with the quota used up.
+#[test]
+fn i9_i10_i11_i12_every_interleaving_of_small_queues() {
+    use Sight::{Busy, Caller, Freed, Held, Woken, Worker};
+    let full = Scale::from_env() == Scale::Full;
+    holds(Setup { fill: 3, elements: [3, 3], ..SMALL }, &[Worker, Caller, Busy, Woken]);
+    holds(Setup { fill: 8, elements: [3, 2], ..SMALL }, &[Worker, Caller, Busy, Held]);
+    holds(Setup { quota: 2, fill: 8, elements: [3, 2], gone: 2, ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
+    holds(Setup { fill: 3, elements: [3, 3], most: Most::All, hold: 1, ..SMALL }, &[Worker, Caller, Busy]);
+    holds(Setup { fill: 8, elements: [2, 2], wants: Some(6), ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
+    if full {
+        holds(Setup { fill: 3, elements: [4, 4], ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
+        holds(Setup { fill: 8, elements: [4, 4], ..SMALL }, &[Worker, Caller, Busy, Held, Freed]);
+        holds(Setup { quota: 2, fill: 8, elements: [4, 3], most: Most::All, ..SMALL }, &[Busy, Held, Freed]);
+    }
+}
+
+/// A consumer is killed at any access, and another in its place goes on.
+#[test]
+fn i9_i10_i11_i12_every_interleaving_with_a_killed_consumer() {
+    use Sight::{Again, Busy, Caller, Held, Killed, KilledInDriver, Worker};
+    let full = Scale::from_env() == Scale::Full;
+    let one = Setup { kills: 1, ..SMALL };
+    holds(Setup { fill: 3, elements: [2, 1], ..one.clone() }, &[Worker, Caller, Busy, Killed, Again, KilledInDriver]);
+    holds(Setup { fill: 8, elements: [2, 1], ..one.clone() }, &[Worker, Caller, Busy, Held, Killed, Again]);
+    holds(
+        Setup { fill: 4, elements: [1, 1], kills: 2, most: Most::All, ..SMALL },
+        &[Busy, Killed, Again, KilledInDriver],
+    );
+    if full {
+        holds(Setup { fill: 3, elements: [3, 3], ..one.clone() }, &[Busy, Killed, Again]);
+        holds(Setup { quota: 2, fill: 8, elements: [3, 2], ..one }, &[Busy, Held, Killed, Again]);
+        holds(Setup { fill: 8, elements: [2, 2], kills: 3, ..SMALL }, &[Busy, Held, Killed, Again]);
+    }
+}
+
+/// Two consumers; one of them is killed for good.
+#[test]
+fn i9_i10_i11_i12_every_interleaving_of_two_consumers() {
+    use Sight::{Again, Busy, Caller, Held, Killed, KilledInDriver, Rung, Spin, Woken, Worker};
+    let full = Scale::from_env() == Scale::Full;
+    let two = Setup { consumers: 2, ..SMALL };
+    let one_left = Setup { kills: 1, restarts: false, ..two.clone() };
+    holds(Setup { fill: 3, elements: [1, 1], ..two.clone() }, &[Worker, Caller, Busy, Spin, Woken, Rung]);
+    holds(Setup { fill: 8, elements: [1, 0], ..two.clone() }, &[Worker, Caller, Busy, Held, Spin]);
+    holds(Setup { fill: 4, elements: [1, 0], ..one_left.clone() }, &[Busy, Killed, Again, KilledInDriver]);
+    holds(Setup { fill: 8, elements: [1, 0], most: Most::All, ..one_left.clone() }, &[Busy, Held, Killed, Again]);
+    if full {
+        holds(Setup { fill: 3, elements: [2, 1], ..two.clone() }, &[Worker, Caller, Busy, Spin]);
+        holds(Setup { fill: 8, elements: [2, 1], ..two }, &[Worker, Caller, Busy, Held, Spin]);
+        holds(Setup { fill: 4, elements: [1, 1], ..one_left.clone() }, &[Busy, Killed, Again, KilledInDriver]);
+        holds(Setup { fill: 8, elements: [1, 1], ..one_left }, &[Busy, Held, Killed, Again]);
+    }
+}
+
+/// A consumer is inside for longer than the driver waits: it loses its mapping, and the overflow is handled.
+#[test]
+fn e13_every_interleaving_with_a_consumer_that_is_busy_for_too_long() {
+    use Sight::{Again, Busy, Evicted, Held, Uncalled};
+    let slow = Setup { bounds: 1, ..SMALL };
+    holds(Setup { fill: 3, elements: [2, 1], ..slow.clone() }, &[Busy, Again, Evicted]);
+    holds(Setup { fill: 8, elements: [2, 1], bounds: 2, most: Most::All, ..SMALL }, &[Busy, Again, Held, Evicted]);
+    holds(Setup { consumers: 2, fill: 4, elements: [1, 0], ..slow }, &[Busy, Again, Evicted]);
+    // It also makes up for a consumer that leaves and should call, but does not.
+    holds(Setup { literal: Literal::CheckThenClear, bounds: 2, ..ONE_OF_FIVE }, &[Busy, Evicted, Uncalled]);
+}
+
+/// The end may be put off, by a consumer that looks again and again while the worker does not run, but never out of reach.
+#[test]
+fn i12_from_every_state_all_elements_can_still_be_taken() {
+    let check = |setup: Setup| {
+        // Both have come to the same states.
+        let states = holds(setup.clone(), &[]);
+        match progress::always_possible(&QueueModel::new(setup.clone())) {
+            Ok(found) => assert_eq!(found, states, "{setup}"),
+            Err(path) => panic!("{setup}: no good end can be reached after\n  {}", path.join("\n  ")),
+        }
+    };
+    check(Setup { fill: 8, elements: [1, 1], kills: 1, ..SMALL });
+    check(Setup { consumers: 2, fill: 4, elements: [1, 0], ..SMALL });
+    if Scale::from_env() == Scale::Full {
+        check(Setup { fill: 3, elements: [2, 2], kills: 1, ..SMALL });
+        check(Setup { consumers: 2, fill: 8, elements: [1, 0], kills: 1, restarts: false, ..SMALL });
+    }
+    let wrong = Setup { literal: Literal::CheckThenClear, ..ONE_OF_FIVE };
+    assert!(progress::always_possible(&QueueModel::new(wrong)).is_err(), "the check is blind");
+}
+
+#[test]
+fn i9_i10_i11_i12_random_walks_of_larger_queues() {
+    let walks = Scale::from_env().pick(400, 40_000);
+    let begun = Instant::now();
+    let mut steps = 0;
+    for (quota, consumers, most) in [(1, 1, Most::One), (2, 2, Most::One), (2, 2, Most::All)] {
+        let setup = Setup { quota, consumers, most, elements: [20, 20], hold: 4, kills: 3, bounds: 2, ..SMALL };
+        let model = QueueModel::new(setup.clone());
+        for seed in 0..walks {
+            steps += progress::walk(&model, seed)
+                .unwrap_or_else(|story| panic!("{setup}, seed {seed}:\n  {}", story.join("\n  ")));
+        }
+        use Sight::{Again, Busy, Caller, Freed, Held, Killed, Woken, Worker};
+        for sight in [Again, Busy, Caller, Freed, Held, Killed, Woken, Worker] {
+            assert!(model.has_seen(sight), "{setup}: {sight:?} was never met");
+        }
+    }
+    println!("{} walks, {steps} steps in {:.1} s", 3 * walks, begun.elapsed().as_secs_f64());
+}
+
+// ---- what the papers' words, and mistakes, lead to ----
+
+/// SPEC item 11: a dequeue that overflow handling does not keep away from.
+#[test]
+fn e11_dequeue_without_the_word_loses() {
+    let right = Setup { fill: 4, elements: [1, 0], ..SMALL };
+    fails(Setup { literal: Literal::Unprotected, ..right.clone() }, right.clone(), &[I9, I10]);
+    fails(Setup { literal: Literal::Unprotected, ..right.clone() }, right, &[I12]);
+}
+
+/// SPEC item 12 with a handler on another processor: BUSY and FULL as two words.
+#[test]
+fn e11_two_words_do_not_keep_handler_and_dequeue_apart() {
+    let right = Setup { fill: 4, elements: [1, 0], ..SMALL };
+    fails(Setup { two_words: true, ..right.clone() }, right, &[I9, I10]);
+    fails(Setup { two_words: true, ..ONE_OF_FIVE }, ONE_OF_FIVE, &[STOPPED]);
+}
+
+#[test]
+fn e10_check_then_clear_leaves_the_board_stopped() {
+    fails(Setup { literal: Literal::CheckThenClear, ..ONE_OF_FIVE }, ONE_OF_FIVE, &[STOPPED]);
+}
+
+#[test]
+fn e2_literal_copy_loses() {
+    let right = Setup { fill: 4, elements: [1, 1], ..SMALL };
+    fails(Setup { reading: Reading::LiteralCopy, ..right.clone() }, right, &[I9, I10]);
+}
+
+#[test]
+fn e3_append_at_end_reorders() {
+    let right = Setup { quota: 2, fill: 8, elements: [1, 0], ..SMALL };
+    fails(Setup { reading: Reading::AppendAtEnd, ..right.clone() }, right, &[I9]);
+}
+
+#[test]
+fn i10_tail_before_data_delivers_nothing() {
+    let right = Setup { elements: [1, 0], ..SMALL };
+    fails(Setup { bug: Some(Bug::TailBeforeData), ..right.clone() }, right, &[I10]);
+}
+
+/// To go on without handling the overflow.
+#[test]
+fn i10_a_board_that_never_stops_loses() {
+    let right = Setup { fill: 4, elements: [1, 0], ..SMALL };
+    fails(Setup { bug: Some(Bug::NeverStop), ..right.clone() }, right.clone(), &[I9, I10, ASLEEP]);
+}
+
+#[test]
+fn e2_a_board_that_forgets_its_pending_element_loses_it() {
+    let right = Setup { fill: 4, elements: [2, 0], ..SMALL };
+    fails(Setup { bug: Some(Bug::ForgetPending), ..right.clone() }, right, &[I9, I10]);
+}
+
+/// An arm that is taken without a look at the queue.
+#[test]
+fn a_blind_arm_sleeps_for_ever() {
+    let right = Setup { elements: [1, 0], ..SMALL };
+    fails(Setup { bug: Some(Bug::ArmBlindly), ..right.clone() }, right, &[ASLEEP]);
+}
+
+/// An arm that is compared with the tail alone: an overflow brings it to 4 again.
+#[test]
+fn an_arm_by_tail_alone_sleeps_for_ever() {
+    let right = Setup { gone: 1, elements: [5, 0], hold: 3, ..SMALL };
+    fails(Setup { bug: Some(Bug::ArmByTail), ..right.clone() }, right, &[ASLEEP]);
+}

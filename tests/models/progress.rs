@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What stateright does not ask: whether a good end can be reached from every state; and long random walks.
+
+use super::queue::{Action, QueueModel, State};
+use stateright::Model;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
+/// A state's way back to the first: the state before, and the step.
+type Way = Option<(usize, Action)>;
+
+fn story(model: &QueueModel, actions: impl IntoIterator<Item = Action>) -> Vec<String> {
+    let mut state = model.init_states().remove(0);
+    let mut path = Vec::new();
+    for action in actions {
+        path.push((state.clone(), Some(action)));
+        model.apply(&mut state, action, &mut |_| {});
+    }
+    path.push((state, None));
+    model.tell(path)
+}
+
+/// Visits all states, and goes back from those in which everything is done: how many there are, or the way to one from which no good end
+/// can be reached, because nothing can happen any more, or only the same again and again.
+pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> {
+    let hasher = BuildHasherDefault::<DefaultHasher>::default();
+    let mut numbers: HashMap<u64, usize> = HashMap::new();
+    let mut ways: Vec<Way> = Vec::new();
+    // The steps' ends and beginnings; and the good ends.
+    let mut back: Vec<Vec<u32>> = Vec::new();
+    let mut good = Vec::new();
+    let mut pending: Vec<(usize, State)> = Vec::new();
+    for state in model.init_states() {
+        numbers.insert(hasher.hash_one(&state), ways.len());
+        pending.push((ways.len(), state));
+        ways.push(None);
+        back.push(Vec::new());
+    }
+    let mut actions = Vec::new();
+    while let Some((number, state)) = pending.pop() {
+        actions.clear();
+        model.actions(&state, &mut actions);
+        if actions.is_empty() && state.fault.is_none() && state.is_done() {
+            good.push(number);
+        }
+        for action in actions.iter().copied() {
+            let mut next = state.clone();
+            model.apply(&mut next, action, &mut |_| {});
+            let to = *numbers.entry(hasher.hash_one(&next)).or_insert_with(|| {
+                ways.push(Some((number, action)));
+                back.push(Vec::new());
+                pending.push((ways.len() - 1, next));
+                ways.len() - 1
+            });
+            back[to].push(number as u32);
+        }
+    }
+    let mut reaches = vec![false; ways.len()];
+    while let Some(number) = good.pop() {
+        if !std::mem::replace(&mut reaches[number], true) {
+            good.extend(back[number].iter().map(|from| *from as usize));
+        }
+    }
+    let Some(mut lost) = reaches.iter().position(|reaches| !reaches) else { return Ok(ways.len()) };
+    let mut path = Vec::new();
+    while let Some((before, action)) = ways[lost] {
+        path.push(action);
+        lost = before;
+    }
+    Err(story(model, path.into_iter().rev()))
+}
+
+/// Takes steps at random until nothing can happen any more: how many, or what led to a violation. With every other seed the consumers are slow.
+pub(crate) fn walk(model: &QueueModel, seed: u64) -> Result<usize, Vec<String>> {
+    let properties = model.properties();
+    let mut random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut taken = Vec::new();
+    let mut actions = Vec::new();
+    let mut state = model.init_states().remove(0);
+    loop {
+        if let Some(violated) = properties.iter().find(|property| !(property.condition)(model, &state)) {
+            let mut lines = story(model, taken);
+            lines.push(format!("against {:?}", violated.name));
+            return Err(lines);
+        }
+        actions.clear();
+        model.actions(&state, &mut actions);
+        if actions.is_empty() {
+            return Ok(taken.len());
+        }
+        let mut pick = || {
+            // xorshift64*
+            random ^= random >> 12;
+            random ^= random << 25;
+            random ^= random >> 27;
+            actions[(random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as usize % actions.len()]
+        };
+        let mut action = pick();
+        for _ in 0..seed % 2 * 3 {
+            if matches!(action, Action::Consumer(_)) {
+                action = pick();
+            }
+        }
+        model.apply(&mut state, action, &mut |_| {});
+        taken.push(action);
+    }
+}

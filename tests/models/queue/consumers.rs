@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The consumers: what the library does around a pass through the dequeue section.
+
+use super::driver::{At, Who};
+use super::{Fault, QueueModel, SENDERS, Say, Sight, State};
+use crate::consumer::{self, Access};
+use crate::memory::{WORDS, name};
+use telegraphos::queue::dequeue::{Found, Literal, Pass};
+use telegraphos_wire::queue::{BUSY, HEAD_WORD};
+
+/// What a consumer is about to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Mode {
+    /// A pass, of which these answers have come.
+    Pass(Vec<u64>),
+    /// Another was inside. It tries again when that has left.
+    Spin,
+    /// To call the driver; `seen` is what it will arm the queue with when that returns.
+    Call {
+        seen: Option<u32>,
+    },
+    /// It waits in the driver for whoever is inside.
+    Wait {
+        seen: Option<u32>,
+    },
+    /// It acts in the driver, with the mutex.
+    Act {
+        seen: Option<u32>,
+    },
+    /// To arm the queue, when its last store has arrived.
+    Tell {
+        seen: u32,
+    },
+    /// It sleeps until a CONTEXT event.
+    Sleep,
+    /// It has had what it wants.
+    Done,
+    Dead,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Consumer {
+    pub(super) mode: Mode,
+    pub(super) owner: u32,
+    /// It is in the dequeue section.
+    pub(super) inside: bool,
+    /// A CONTEXT event has come since its pass began.
+    pub(super) rung: bool,
+    /// An element it was handed and has not taken yet.
+    pub(super) handed: Option<u32>,
+    /// Elements it wants, if it counts them.
+    pub(super) wants: Option<u32>,
+    /// Its store to QUEUE_ARM that is still on its way.
+    pub(super) arm: Option<u32>,
+}
+
+impl Consumer {
+    pub(super) fn new(owner: u32, wants: Option<u32>) -> Consumer {
+        Consumer { mode: Mode::Pass(Vec::new()), owner, inside: false, rung: false, handed: None, wants, arm: None }
+    }
+
+    /// Whether it has begun a pass, and not ended it.
+    pub(super) fn is_amid(&self) -> bool {
+        matches!(&self.mode, Mode::Pass(answers) if !answers.is_empty())
+    }
+
+    /// Whether it is about to look into the queue.
+    pub(super) fn is_free(&self) -> bool {
+        matches!(&self.mode, Mode::Pass(answers) if answers.is_empty())
+    }
+
+    pub(super) fn can_go_on(&self, state: &State) -> bool {
+        let free = state.driver.mutex.is_none();
+        match self.mode {
+            Mode::Pass(_) => true,
+            Mode::Tell { .. } => self.arm.is_none(),
+            // To try again earlier changes nothing.
+            Mode::Spin => state.control & BUSY == 0,
+            Mode::Call { .. } => free,
+            Mode::Wait { .. } => free && !state.driver.waits,
+            Mode::Act { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,
+        }
+    }
+
+    /// Whether its death would leave anything behind. In the driver only who waits can be killed, be it for a free admin slot.
+    pub(super) fn is_worth_killing(&self, mutex: Option<(Who, At)>) -> bool {
+        match &self.mode {
+            Mode::Pass(_) => self.is_amid(),
+            Mode::Call { .. } | Mode::Wait { .. } => true,
+            Mode::Act { .. } => matches!(mutex, Some((_, At::Resume))),
+            Mode::Spin | Mode::Tell { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,
+        }
+    }
+}
+
+impl QueueModel {
+    pub(super) fn look_again_or_sleep(&self, state: &mut State, number: usize, seen: Option<u32>, say: Say<'_>) {
+        let consumer = &mut state.consumers[number];
+        consumer.mode = if consumer.wants == Some(0) { Mode::Done } else { Mode::Pass(Vec::new()) };
+        if let Some(seen) = seen {
+            if consumer.arm.is_some() {
+                consumer.mode = Mode::Tell { seen };
+                return;
+            }
+            consumer.arm = Some(seen);
+            if consumer.rung {
+                self.saw(Sight::Rung);
+                say(format_args!("arms, but was woken"));
+            } else {
+                say(format_args!("arms and sleeps"));
+                consumer.mode = Mode::Sleep;
+            }
+        }
+    }
+
+    pub(super) fn consumer(&self, state: &mut State, number: usize, say: Say<'_>) {
+        let consumer = &mut state.consumers[number];
+        match consumer.mode {
+            Mode::Call { seen } | Mode::Wait { seen } => {
+                say(format_args!("calls the driver"));
+                consumer.mode = Mode::Act { seen };
+                state.driver.mutex = Some((Who::Consumer(number), At::Look));
+                self.handler(state, say);
+            }
+            Mode::Pass(_) | Mode::Spin => self.pass(state, number, say),
+            Mode::Tell { seen } => self.look_again_or_sleep(state, number, Some(seen), say),
+            Mode::Act { .. } | Mode::Sleep | Mode::Done | Mode::Dead => {}
+        }
+    }
+
+    /// The next access of a consumer's pass.
+    fn pass(&self, state: &mut State, number: usize, say: Say<'_>) {
+        let consumer = &mut state.consumers[number];
+        let mut answers = match std::mem::replace(&mut consumer.mode, Mode::Spin) {
+            Mode::Pass(answers) => answers,
+            _ => Vec::new(),
+        };
+        if answers.is_empty() {
+            consumer.rung = false;
+            consumer.inside = self.setup.literal == Literal::Unprotected;
+        }
+        let dequeue = self.dequeue(consumer);
+        let stepped = consumer::step(
+            &dequeue,
+            (self.setup.most, self.setup.two_words),
+            &mut answers,
+            &mut state.arena,
+            &mut state.control,
+        );
+        say(format_args!("{}", stepped.access));
+        match stepped.access {
+            Access::Enter { entered: true, .. } => consumer.inside = true,
+            Access::Leave { .. } => consumer.inside = false,
+            Access::Store { word, .. } => {
+                if !stepped.access.is_allowed() {
+                    state.fault = Some(Fault::Foreign { word });
+                }
+                if u64::from(word % WORDS) == HEAD_WORD {
+                    consumer.handed = None;
+                }
+            }
+            _ => {}
+        }
+        if let Some(got) = stepped.handed {
+            say(format_args!("has {}", name(got)));
+            consumer.handed = Some(got);
+            consumer.wants = consumer.wants.map(|wants| wants.saturating_sub(1));
+            let fault = self.hand_over(state, got);
+            state.fault = state.fault.or(fault);
+        }
+        let Some(pass) = stepped.pass else {
+            state.consumers[number].mode = Mode::Pass(answers);
+            return;
+        };
+        let consumer = &mut state.consumers[number];
+        consumer.inside = false;
+        match pass {
+            Pass::Busy => {
+                self.saw(Sight::Spin);
+                consumer.mode = Mode::Spin;
+            }
+            Pass::Full => consumer.mode = Mode::Call { seen: None },
+            Pass::Dead | Pass::Left { found: Err(_), .. } => state.fault = Some(Fault::Broken),
+            Pass::Left { found: Ok(found), call } => {
+                let seen = match found {
+                    Found::Took { .. } => None,
+                    Found::Empty { seen } => Some(seen),
+                };
+                if call {
+                    consumer.mode = Mode::Call { seen };
+                } else {
+                    self.look_again_or_sleep(state, number, seen, say);
+                }
+            }
+        }
+    }
+
+    /// Compares what came out with what is due.
+    fn hand_over(&self, state: &mut State, got: u32) -> Option<Fault> {
+        if let Some(again) = state.again.take() {
+            self.saw(Sight::Again);
+            return (got != again).then_some(Fault::Lost { got, due: again });
+        }
+        let (sender, number) = ((got >> 8) as usize, got & 0xff);
+        if state.due.first() == Some(&got) {
+            state.due.remove(0);
+            return None;
+        }
+        let sent = (1..=SENDERS).contains(&sender) && (1..=state.senders[sender - 1].sent).contains(&number);
+        if !sent {
+            return Some(Fault::Made { got });
+        }
+        if !state.due.contains(&got) {
+            return Some(Fault::Doubled { got });
+        }
+        let due = state.due[0];
+        let buffers = state.driver.linked.iter().map(|n| u32::from(*n)).chain([0]);
+        Some(if state.arena.holds(due, buffers) { Fault::Order { got, due } } else { Fault::Lost { got, due } })
+    }
+
+    pub(super) fn kill(&self, state: &mut State, number: usize, say: Say<'_>) {
+        let consumer = &mut state.consumers[number];
+        state.kills -= 1;
+        if let Mode::Act { .. } = consumer.mode {
+            self.saw(Sight::KilledInDriver);
+            state.driver.mutex = None;
+        }
+        if consumer.inside {
+            self.saw(Sight::Killed);
+        }
+        if let Some(element) = consumer.handed.take() {
+            state.again = Some(element);
+        }
+        consumer.mode = Mode::Dead;
+        consumer.inside = false;
+        state.driver.gone.push(consumer.owner);
+        state.driver.work = true;
+        say(format_args!("is killed"));
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a check is about.
+
+use super::SENDERS;
+use crate::buffers::Reading;
+use crate::consumer::Most;
+use crate::memory::WORDS;
+use hib_core::Bug;
+use std::fmt;
+use telegraphos::queue::dequeue::Literal;
+
+/// What is checked, in how large a world, and what is done wrong.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    /// Buffers that can be linked.
+    pub(crate) quota: u32,
+    /// Elements that have gone through the queue before: head and tail begin elsewhere.
+    pub(crate) gone: u32,
+    /// Elements that are in the queue already.
+    pub(crate) fill: u32,
+    /// Elements still to come of each sender, and how many of them may be unacknowledged.
+    pub(crate) elements: [u32; SENDERS],
+    pub(crate) hold: u32,
+    pub(crate) consumers: usize,
+    pub(crate) most: Most,
+    /// A consumer takes so many and then goes about other things; or it waits for more for ever.
+    pub(crate) wants: Option<u32>,
+    /// So many times a consumer is killed, and whether it starts anew.
+    pub(crate) kills: u8,
+    pub(crate) restarts: bool,
+    /// So many times somebody is BUSY for too long (E13).
+    pub(crate) bounds: u8,
+    pub(crate) literal: Literal,
+    pub(crate) reading: Reading,
+    pub(crate) bug: Option<Bug>,
+    /// BUSY and FULL are two words, read and written by plain accesses (SPEC item 12 on several processors, E11).
+    pub(crate) two_words: bool,
+}
+
+impl Setup {
+    /// One consumer of a queue with a quota of 1, and nothing to do.
+    pub(crate) const SMALL: Setup = Setup {
+        quota: 1,
+        gone: 0,
+        fill: 0,
+        elements: [0; SENDERS],
+        hold: 2,
+        consumers: 1,
+        most: Most::One,
+        wants: None,
+        kills: 0,
+        restarts: true,
+        bounds: 0,
+        literal: Literal::Sound,
+        reading: Reading::Sound,
+        bug: None,
+        two_words: false,
+    };
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Setup { quota, gone, fill, elements: [a, b], hold, consumers, most, kills, restarts, .. } = self;
+        write!(
+            f,
+            "quota {quota}, {fill} elements in it at {}, then {a} + {b} (hold {hold}), ",
+            3 + gone % (WORDS - 3)
+        )?;
+        write!(f, "{consumers} consumer{}", if *consumers == 1 { "" } else { "s" })?;
+        match most {
+            Most::One => write!(f, " taking one")?,
+            Most::All => write!(f, " taking all")?,
+        }
+        if let Some(wants) = self.wants {
+            write!(f, ", wanting {wants}")?;
+        }
+        match (kills, restarts) {
+            (0, _) => {}
+            (n, true) => write!(f, ", {n} killed and restarted")?,
+            (n, false) => write!(f, ", {n} killed for good")?,
+        }
+        if self.bounds > 0 {
+            write!(f, ", inside for too long {}x", self.bounds)?;
+        }
+        if self.literal != Literal::Sound {
+            write!(f, ", dequeue {:?}", self.literal)?;
+        }
+        if self.reading != Reading::Sound {
+            write!(f, ", driver {:?}", self.reading)?;
+        }
+        if let Some(bug) = self.bug {
+            write!(f, ", board {bug:?}")?;
+        }
+        if self.two_words { write!(f, ", BUSY and FULL in two words") } else { Ok(()) }
+    }
+}

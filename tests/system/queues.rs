@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Notification queues under siege: senders that do not wait, consumers that are slow, stopped and killed (SPEC I9, I10).
+
+use crate::help::at_once;
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Guest, Running};
+use telegraphos_tests::Scale;
+
+/// One queue, and who sends to it.
+struct Siege<'a> {
+    name: &'a str,
+    words: u32,
+    width: u32,
+    quota: u32,
+    /// Sending processes, for each of the other nodes.
+    processes: &'a [u32],
+    /// Elements of each.
+    each: u32,
+    /// What consumers go through.
+    options: &'a [&'a str],
+    limit: Duration,
+}
+
+/// The number behind `name=` in a line.
+fn field(line: &str, name: &str) -> Result<u64> {
+    let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+    value.and_then(|v| v.parse().ok()).with_context(|| format!("no {name}= in {line:?}"))
+}
+
+impl Siege<'_> {
+    /// The receiver's last line, when all went well.
+    fn run(&self, to: &Guest, from: &[&Guest]) -> Result<String> {
+        let senders: u32 = self.processes.iter().sum();
+        let (words, width, quota) = (self.words.to_string(), self.width.to_string(), self.quota.to_string());
+        let (senders, each) = (senders.to_string(), self.each.to_string());
+        let mut argv = vec!["tg-queue", "receive", self.name, "--words", &words, "--width", &width, "--quota", &quota];
+        argv.extend(["--senders", &senders, "--each", &each]);
+        argv.extend(self.options);
+        let mut receiver = to.argv(&argv).limit(self.limit).spawn()?;
+        receiver.wait_for_line(Duration::from_secs(30), |line| line.starts_with("queue "))?;
+        ensure!(from.len() == self.processes.len(), "{} nodes send", from.len());
+        let sent = at_once(from, |guest| self.send(to, guest));
+        let received = receiver.wait_for(self.limit)?;
+        let output = format!("{}{}", received.stdout, received.stderr);
+        ensure!(received.status.success(), "the receiver: {}\n{output}", received.status);
+        for line in sent?.into_iter().flatten() {
+            println!("  {line}");
+        }
+        let line = received.stdout.lines().find(|line| line.starts_with("QUEUE "));
+        let line = line.with_context(|| format!("the receiver said\n{output}"))?;
+        println!("  {line}");
+        // What the receiver has judged, judged again.
+        ensure!(field(line, "received")? == senders.parse::<u64>()? * u64::from(self.each), "{line}");
+        ensure!(line.contains(" order=ok lost=0 doubled=0 foreign=0 "), "{line}");
+        Ok(line.to_owned())
+    }
+
+    /// All processes of one node, which is not node 0; what they said.
+    fn send(&self, to: &Guest, guest: &Guest) -> Result<Vec<String>> {
+        let (before, rest) = self.processes.split_at(guest.node() - 1);
+        let (first, count) = (before.iter().sum::<u32>(), rest.first().copied().unwrap_or(0));
+        let (node, each, width) = (to.node().to_string(), self.each.to_string(), self.width.to_string());
+        let start = |process: u32| -> Result<Running> {
+            let sender = (first + process).to_string();
+            let argv = ["tg-queue", "send", &node, self.name, "--sender", &sender, "--each", &each, "--width", &width];
+            Ok(guest.argv(&argv).limit(self.limit).spawn()?)
+        };
+        let processes = (0..count).map(start).collect::<Result<Vec<_>>>()?;
+        let end = |process: Running| -> Result<String> {
+            let output = process.wait_for(self.limit)?;
+            let node = guest.node();
+            ensure!(output.status.success(), "a sender of node {node}: {}\n{}", output.status, output.stderr);
+            Ok(format!("node {node}: {}", output.stdout.trim()))
+        };
+        processes.into_iter().map(end).collect()
+    }
+}
+
+fn nodes(cluster: &Cluster) -> (&Guest, Vec<&Guest>) {
+    let guests = cluster.guests();
+    (&guests[0], guests[1..].iter().collect())
+}
+
+/// Constant overflow: 8 words hold 4 elements.
+pub(crate) fn three_senders_overflow_an_8_word_queue(cluster: &Cluster) -> Result<()> {
+    let (to, from) = nodes(cluster);
+    let line = Siege {
+        name: "siege",
+        words: 8,
+        width: 4,
+        quota: 4,
+        processes: &[1, 1, 1],
+        each: 5000,
+        options: &["--slow", "--preempted", "--killed"],
+        limit: Duration::from_secs(300),
+    }
+    .run(to, &from)?;
+    ensure!(field(&line, "overflows")? > 500, "it hardly overflowed: {line}");
+    ensure!(field(&line, "kills")? > 20 && field(&line, "stops")? > 20, "the consumers had a good time: {line}");
+    ensure!(field(&line, "evictions")? == 0, "nobody stays inside for long, and yet: {line}");
+    Ok(())
+}
+
+/// Buffers of 64 KiB; full size is 7 senders of 100 000 elements, on the three other nodes.
+pub(crate) fn fifty_thousand_through_64_kib_buffers(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let (to, from) = nodes(cluster);
+    let siege = Siege {
+        name: "volume",
+        words: 1 << 14,
+        width: 4,
+        quota: 2,
+        processes: &[1, 1, 1],
+        each: 16_667,
+        options: &["--slow", "--preempted", "--killed"],
+        limit: Duration::from_secs(scale.pick(300, 3000)),
+    };
+    let line = siege.run(to, &from)?;
+    ensure!(field(&line, "kills")? > 5, "the consumers had a good time: {line}");
+    if scale == Scale::Full {
+        Siege { name: "full", processes: &[3, 2, 2], each: 100_000, quota: 8, ..siege }.run(to, &from)?;
+    }
+    Ok(())
+}
+
+/// Wide words, and two virtual processors: handler and consumer may really run at once (SPEC E11).
+pub(crate) fn wide_elements_with_two_processors(cluster: &Cluster) -> Result<()> {
+    let (to, from) = nodes(cluster);
+    let line = Siege {
+        name: "wide",
+        words: 8,
+        width: 8,
+        quota: 3,
+        processes: &[2],
+        each: 1500,
+        options: &["--slow", "--preempted", "--killed"],
+        limit: Duration::from_secs(300),
+    }
+    .run(to, &from)?;
+    ensure!(field(&line, "overflows")? > 100, "it hardly overflowed: {line}");
+    ensure!(field(&line, "evictions")? == 0, "nobody stays inside for long, and yet: {line}");
+    Ok(())
+}
