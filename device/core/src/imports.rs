@@ -10,6 +10,7 @@ use crate::config::Bug;
 use crate::enqueue::Line;
 use crate::events::Cause;
 use crate::hib::Hib;
+use crate::replica::Source;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::admin::{Command, Completion};
@@ -90,6 +91,7 @@ pub(crate) enum Asked {
     /// To become, or to be no more, a copy: the export page here.
     Join {
         page: u32,
+        source: Source,
     },
     Leave {
         page: u32,
@@ -165,6 +167,11 @@ impl Peer {
     pub(crate) fn accept(&mut self, waiting: Waiting) {
         self.accepted += 1;
         self.waiting.push_back((self.accepted, waiting));
+    }
+
+    /// Whether a store for this export page of the node waits.
+    pub(crate) fn stores_to(&self, page: u32) -> bool {
+        self.waiting.iter().any(|(_, waiting)| matches!(waiting, Waiting::Store { at, .. } if at.page == page))
     }
 
     /// How many requests have been accepted so far.
@@ -483,7 +490,7 @@ impl Hib {
             }
             Asked::Lookup { slot } => self.complete_status(slot, status, out),
             Asked::Reserve { opens } => self.reserved(opens, Err(status), out),
-            Asked::Join { page } => self.joined(page, status, out),
+            Asked::Join { page, source } => self.join_failed(page, source, status, out),
             Asked::Leave { page } => self.left(page, out),
         }
     }
@@ -622,7 +629,7 @@ impl Hib {
                     }
                     Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
                     Asked::Reserve { opens } => self.reserved(opens, Err(Status::Invalid), out),
-                    Asked::Join { page } => self.joined(page, Status::Invalid, out),
+                    Asked::Join { page, source } => self.join_failed(page, source, Status::Invalid, out),
                     Asked::Leave { page } => self.left(page, out),
                 }
             }
@@ -637,7 +644,7 @@ impl Hib {
                 match question.asked {
                     Asked::Reserve { opens } => self.reserved(opens, Ok(holds), out),
                     Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
-                    Asked::Join { page } => self.joined(page, Status::Invalid, out),
+                    Asked::Join { page, source } => self.join_failed(page, source, Status::Invalid, out),
                     Asked::Leave { page } => self.left(page, out),
                     Asked::Load { token, import, size } => {
                         self.fail_load(question.node, import, Status::Invalid, out);

@@ -28,14 +28,15 @@ use telegraphos_wire::{Body, Class, MAX_BLOCK, NodeId, Packet, RemoteAddr, Right
 
 /// How stores reach the copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
 enum Mode {
-    Naive,
-    Owner,
-    Counters,
+    Naive = admin::NAIVE as u16,
+    Owner = admin::OWNER as u16,
+    Counters = admin::COUNTERS as u16,
 }
 
 /// Where the pages of others lie that this page copies.
-type Source = (NodeId, u32, u64);
+pub(crate) type Source = (NodeId, u32, u64);
 
 /// Something that touches a page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +66,10 @@ pub(crate) struct Replica {
     filled: bool,
     /// Its home serves it no more.
     orphaned: Option<Status>,
+    /// Whom it joins at present.
+    joining: Option<Source>,
+    /// Leaves that are unanswered; nothing is stored here any more.
+    leaving: u32,
     /// Admin slots of the commands that set and clear it.
     setting: Option<u32>,
     clearing: Option<u32>,
@@ -118,6 +123,16 @@ struct Forward {
     page: u32,
 }
 
+/// What has arrived from a node for copies here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Arrivals {
+    packets: VecDeque<Packet>,
+    /// The first is work of its page.
+    working: bool,
+    /// They are being taken at this moment.
+    taking: bool,
+}
+
 /// All state of replicated pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Replicas {
@@ -133,6 +148,7 @@ pub(crate) struct Replicas {
     /// The groups that the switch knows, by page: at least two members each, ascending.
     groups: BTreeMap<u32, Vec<NodeId>>,
     forwards: BTreeMap<u64, Forward>,
+    arrivals: BTreeMap<NodeId, Arrivals>,
     /// This node's processor waits for a free counter.
     stalled: bool,
 }
@@ -204,6 +220,8 @@ impl Hib {
             home: false,
             filled: false,
             orphaned: None,
+            joining: None,
+            leaving: 0,
             setting: None,
             clearing: None,
             copies: BTreeMap::new(),
@@ -219,25 +237,20 @@ impl Hib {
             return Ok(true);
         }
         replica.home = false;
-        replica.filled = false;
+        // A naive page is in use already.
+        replica.filled &= mode == Mode::Naive;
         replica.setting = Some(slot);
+        replica.joining = Some(source);
         replica.sources.insert(source);
         self.server.replicas.sources.insert(source, page);
         let at = RemoteAddr { page: source.1, offset: 0, generation: source.2 };
-        self.ask(node, Asked::Join { page }, Body::Join { at }, out);
+        self.ask(node, Asked::Join { page, source }, Body::Join { at, mode: command.mode as u16 }, out);
         Ok(false)
     }
 
-    /// The home has answered a join. What it sends then fills the copy.
-    pub(crate) fn joined(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        if status == Status::Ok {
-            return;
-        }
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
-        if let Some(slot) = replica.setting.take() {
-            self.complete_status(slot, status, out);
-        }
-        self.orphan(page, status, out);
+    /// The home has refused a join, or has not answered.
+    pub(crate) fn join_failed(&mut self, page: u32, source: Source, status: Status, out: &mut Vec<Action>) {
+        self.source_lost(page, source, status, out);
     }
 
     /// `Ok(false)` if it completes later: when its own stores are acknowledged and the home has let go.
@@ -251,35 +264,44 @@ impl Hib {
         Ok(false)
     }
 
-    fn leave_if_done(&mut self, page: u32, out: &mut Vec<Action>) {
+    /// Leaves the homes of a page that is being cleared, once no store of this node's processors for it is unfinished.
+    pub(crate) fn leave_if_done(&mut self, page: u32, out: &mut Vec<Action>) {
         let Some(replica) = self.server.replicas.pages.get(&page) else { return };
         let unfinished = replica.busy
             || !replica.work.is_empty()
-            || self.server.replicas.forwards.values().any(|forward| forward.page == page);
-        if replica.clearing.is_none() || unfinished {
+            || self.server.replicas.forwards.values().any(|forward| forward.page == page)
+            || self.own_requests_for(page);
+        if replica.clearing.is_none() || replica.leaving > 0 || unfinished {
             return;
         }
-        let sources: Vec<Source> = replica.sources.iter().copied().collect();
-        let mut asked = false;
-        for (node, home_page, generation) in sources {
-            if self.reachable(node).is_ok() {
-                asked = true;
-                let at = RemoteAddr { page: home_page, offset: 0, generation };
-                self.ask(node, Asked::Leave { page }, Body::Leave { at }, out);
-            }
+        let reachable = |source: &&Source| self.reachable(source.0).is_ok();
+        let sources: Vec<Source> = replica.sources.iter().filter(reachable).copied().collect();
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            replica.leaving = sources.len().max(1) as u32;
         }
-        if !asked {
-            self.left(page, out);
+        if sources.is_empty() {
+            return self.left(page, out);
+        }
+        for (node, home_page, generation) in sources {
+            let at = RemoteAddr { page: home_page, offset: 0, generation };
+            self.ask(node, Asked::Leave { page }, Body::Leave { at }, out);
         }
     }
 
-    /// The home has let go, or is not there.
+    /// A home has let go, or is not there.
     pub(crate) fn left(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(slot) = self.server.replicas.pages.get_mut(&page).and_then(|replica| replica.clearing.take()) else {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.leaving > 0) else {
             return;
         };
+        replica.leaving -= 1;
+        if replica.leaving > 0 {
+            return;
+        }
+        let slot = replica.clearing.take();
         self.replica_revoke(page, out);
-        self.complete_status(slot, Status::Ok, out);
+        if let Some(slot) = slot {
+            self.complete_status(slot, Status::Ok, out);
+        }
     }
 
     /// The page is an ordinary one from now on, or is revoked altogether.
@@ -362,7 +384,7 @@ impl Hib {
             Body::Write { at, size, .. } | Body::Update { at, size, .. } => (*at, u64::from(*size), Rights::WRITE),
             Body::Atomic { at, size, .. } => (*at, u64::from(*size), Rights::ATOMIC),
             Body::WriteBlock { at, .. } => (*at, 1, Rights::WRITE),
-            Body::Join { at } | Body::Leave { at } => (*at, 1, Rights::READ),
+            Body::Join { at, .. } | Body::Leave { at } => (*at, 1, Rights::READ),
             _ => return Served::Ordinary,
         };
         let Some(replica) = self.server.replicas.pages.get(&at.page) else {
@@ -372,7 +394,7 @@ impl Hib {
             };
         };
         let (orders, mode, ready) = (replica.orders(), replica.mode, replica.filled && !replica.gone);
-        let (orphaned, clearing) = (replica.orphaned, replica.clearing.is_some());
+        let (orphaned, leaving) = (replica.orphaned, replica.leaving > 0);
         let member = replica.copies.get(&source) == Some(&packet.incarnation);
         if let Err(status) = self.translate(source, &at, size, right) {
             return Served::Refused(status);
@@ -389,7 +411,7 @@ impl Hib {
             // Blocks would need an order of their own.
             Body::WriteBlock { .. } => Served::Refused(Status::Rights),
             Body::Update { .. } if !orders || mode == Mode::Naive || !member => Served::Refused(Status::NotHome),
-            _ if !ready || clearing => Served::Refused(Status::Busy),
+            _ if !ready || leaving => Served::Refused(Status::Busy),
             _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone()), out),
             // A copy takes stores of its own processors alone.
             _ if !own => Served::Refused(Status::NotHome),
@@ -412,7 +434,8 @@ impl Hib {
 
     fn join(&mut self, source: NodeId, packet: &Packet, page: u32, out: &mut Vec<Action>) -> Served {
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
-        if !replica.orders() || source == self.config.node {
+        let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
+        if !replica.orders() || source == self.config.node || mode != replica.mode as u16 {
             return Served::Refused(Status::NotHome);
         }
         if replica.gone || !replica.filled && replica.home {
@@ -610,6 +633,7 @@ impl Hib {
                 let last = matches!(packet.body, Body::Fill { last: true, .. });
                 let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|_| last) else { return };
                 replica.filled = true;
+                replica.joining = None;
                 if let Some(slot) = replica.setting.take() {
                     self.complete_status(slot, Status::Ok, out);
                 }
@@ -845,44 +869,93 @@ impl Hib {
         }
     }
 
-    /// Something of a home has arrived.
+    /// Something of a home has arrived. What one node sends is taken one after the other, whichever pages it is for: who sees a store sees what
+    /// the home did before (SPEC I6, words of one home).
     pub(crate) fn reflected(&mut self, packet: Packet, out: &mut Vec<Action>) {
-        let late = packet.target != self.incarnation;
-        let at = match packet.body {
-            Body::Reflected { at, .. } | Body::Fill { at, .. } | Body::Rehome { at, .. } => at,
-            _ => return,
-        };
-        let page = self.server.replicas.sources.get(&(packet.src, at.page, at.generation)).copied();
-        let status = match page {
-            _ if late => Status::Reset,
-            // Of somebody who is not the home: nothing of it is believed.
-            None => Status::NotHome,
-            Some(page) => match packet.body {
-                Body::Rehome { .. } => {
-                    self.orphan(page, Status::Stale, out);
-                    Status::Ok
-                }
-                Body::Fill { .. } => return self.begin_copy(page, Work::Fill(packet), out),
-                _ => return self.begin_copy(page, Work::Apply(packet, Vec::new()), out),
-            },
-        };
-        if status == Status::NotHome {
-            self.counters.refused += 1;
-            out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status }));
-        }
-        self.acknowledge_copy(&packet, status, out);
+        let source = packet.src;
+        self.server.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
+        self.take_arrivals(source, out);
     }
 
-    fn begin_copy(&mut self, page: u32, work: Work, out: &mut Vec<Action>) {
+    /// Takes what has arrived from a node, up to a packet whose work takes a step.
+    fn take_arrivals(&mut self, source: NodeId, out: &mut Vec<Action>) {
+        let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };
+        if std::mem::replace(&mut arrivals.taking, true) {
+            return;
+        }
+        while let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
+            let Some(packet) = arrivals.packets.front().filter(|_| !arrivals.working).cloned() else { break };
+            match self.take_arrival(&packet, out) {
+                Some(status) => self.acknowledge_copy(&packet, status, out),
+                None => {}
+            }
+        }
+        let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };
+        arrivals.taking = false;
+        if arrivals.packets.is_empty() {
+            self.server.replicas.arrivals.remove(&source);
+        }
+    }
+
+    /// What becomes of a packet; none if it is work now.
+    fn take_arrival(&mut self, packet: &Packet, out: &mut Vec<Action>) -> Option<Status> {
+        if packet.target != self.incarnation {
+            return Some(Status::Reset);
+        }
+        let (Body::Reflected { at, .. } | Body::Fill { at, .. } | Body::Rehome { at, .. }) = packet.body else {
+            return Some(Status::Invalid);
+        };
+        let source = (packet.src, at.page, at.generation);
+        let Some(page) = self.server.replicas.sources.get(&source).copied() else {
+            // Of somebody who is not the home: nothing of it is believed.
+            self.counters.refused += 1;
+            out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome }));
+            return Some(Status::NotHome);
+        };
+        let work = match packet.body {
+            Body::Rehome { .. } => {
+                self.source_lost(page, source, Status::Stale, out);
+                return Some(Status::Ok);
+            }
+            Body::Fill { .. } => Work::Fill(packet.clone()),
+            _ => Work::Apply(packet.clone(), Vec::new()),
+        };
+        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&packet.src) {
+            arrivals.working = true;
+        }
         if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
         self.work_on(page, out);
+        None
     }
 
     fn acknowledge_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
+        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&packet.src) {
+            arrivals.packets.pop_front();
+            arrivals.working = false;
+        }
         self.consumed(Class::Reflected);
         self.reply_to(packet, Body::CopyAck { status }, out);
+        self.take_arrivals(packet.src, out);
+    }
+
+    /// A page that this one copies is not there any more. A naive page is everybody's own and goes on; others are orphans then.
+    fn source_lost(&mut self, page: u32, source: Source, status: Status, out: &mut Vec<Action>) {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
+            return;
+        };
+        if replica.mode != Mode::Naive {
+            return self.orphan(page, status, out);
+        }
+        replica.sources.remove(&source);
+        self.server.replicas.sources.remove(&source);
+        if replica.joining == Some(source) {
+            replica.joining = None;
+            if let Some(slot) = replica.setting.take() {
+                self.complete_status(slot, status, out);
+            }
+        }
     }
 
     // ---- members come and go ----
@@ -921,13 +994,8 @@ impl Hib {
             if lost.is_empty() {
                 continue;
             }
-            if replica.mode == Mode::Naive {
-                for source in lost {
-                    replica.sources.remove(&source);
-                    self.server.replicas.sources.remove(&source);
-                }
-            } else {
-                self.orphan(page, status, out);
+            for source in lost {
+                self.source_lost(page, source, status, out);
             }
         }
     }
@@ -945,9 +1013,12 @@ impl Hib {
                         self.refuse_forward(packet, status, out);
                     }
                 }
-                Work::Apply(packet, _) | Work::Fill(packet) => self.acknowledge_copy(&packet, status, out),
-                Work::Read(..) | Work::Lost => {}
+                // Answered below, with what waits behind them.
+                Work::Apply(..) | Work::Fill(_) | Work::Read(..) | Work::Lost => {}
             }
+        }
+        for packet in replicas.arrivals.into_values().flat_map(|arrivals| arrivals.packets) {
+            self.acknowledge_copy(&packet, status, out);
         }
         for multicast in replicas.multicasts.into_values() {
             if let Some((packet, _)) = multicast.answer.filter(|(packet, _)| packet.src != self.config.node) {

@@ -449,7 +449,17 @@ impl Hib {
         }
         self.count_performed(&request.packet);
         self.elements_follow(source, out);
+        if source == self.config.node {
+            self.leave_if_done(request.packet.body.page(), out);
+        }
         Some(request.packet)
+    }
+
+    /// Whether this node's processors have requests for one of its own pages that are not performed.
+    pub(crate) fn own_requests_for(&self, page: u32) -> bool {
+        let own = usize::from(self.config.node);
+        let served = self.server.inbound[own].iter().any(|request| request.packet.body.page() == page);
+        served || self.issuer.peers[own].stores_to(page)
     }
 
     /// Answers a request that has left the queue of its source.
