@@ -234,6 +234,8 @@ pub enum Body {
     Join {
         /// The home page.
         at: RemoteAddr,
+        /// TG_REPLICA_*: the mode, which is that of the home.
+        mode: u16,
     },
     /// Be a copy no more.
     Leave {
@@ -365,7 +367,7 @@ impl Body {
             | Body::Enqueue { at, .. }
             | Body::Reserve { at, .. }
             | Body::Update { at, .. }
-            | Body::Join { at }
+            | Body::Join { at, .. }
             | Body::Leave { at }
             | Body::Reflected { at, .. }
             | Body::Fill { at, .. }
@@ -569,7 +571,7 @@ impl Packet {
     ///
     /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 incarnation, 16 page, 20 offset,
     /// 24 generation, 32 data, 40 length or (in requests) target, 44 block length, or after, imports, holds, new page; 48 context or
-    /// writer, new home, last; 50 status, 52 rights,
+    /// writer, new home, last, mode; 50 status, 52 rights,
     /// 54 zero. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let mut header = [0; HEADER_LEN];
@@ -640,8 +642,8 @@ impl Packet {
                 put(32, &data.to_le_bytes());
                 UPDATE
             }
-            Body::Join { at } => {
-                addr(at, 0, 0);
+            Body::Join { at, mode } => {
+                addr(at, *mode, 0);
                 JOIN
             }
             Body::Leave { at } => {
@@ -781,7 +783,7 @@ impl Packet {
                 check_access(offset, size)?;
                 Body::Update { at, context, size, data }
             }
-            JOIN => Body::Join { at },
+            JOIN => Body::Join { at, mode: context },
             LEAVE => Body::Leave { at },
             REFLECTED => {
                 check_access(offset, size)?;
@@ -875,7 +877,7 @@ mod tests {
                 |(at, context, size, data, kind)| match kind % 6 {
                     0 => Body::Update { at, context, size, data },
                     1 => Body::Reflected { at, size, data, writer: context },
-                    2 => Body::Join { at },
+                    2 => Body::Join { at, mode: context },
                     3 => Body::Leave { at },
                     4 => Body::Rehome { at, to: context, page: at.page ^ 1, generation: data },
                     _ => Body::Fill {

@@ -841,6 +841,7 @@ impl Hib {
         if self.config.has(Bug::ChargeNextLink) {
             return;
         }
+        self.server.replicas.arrivals.clear();
         for replica in self.server.replicas.pages.values_mut() {
             if let Some(first @ (Work::Apply(..) | Work::Fill(_))) = replica.work.front_mut().filter(|_| replica.busy) {
                 *first = Work::Lost;
@@ -885,9 +886,8 @@ impl Hib {
         }
         while let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
             let Some(packet) = arrivals.packets.front().filter(|_| !arrivals.working).cloned() else { break };
-            match self.take_arrival(&packet, out) {
-                Some(status) => self.acknowledge_copy(&packet, status, out),
-                None => {}
+            if let Some(status) = self.take_arrival(&packet, out) {
+                self.acknowledge_copy(&packet, status, out);
             }
         }
         let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };

@@ -439,6 +439,9 @@ impl Hib {
     fn finish(&mut self, source: NodeId, packet: Packet, body: Body, out: &mut Vec<Action>) {
         self.detach(source, out);
         self.reply_to(&packet, body, out);
+        if source == self.config.node {
+            self.leave_if_done(packet.body.page(), out);
+        }
     }
 
     /// Takes the head of the queue away: it has been performed or refused, and its place is free.
@@ -449,9 +452,6 @@ impl Hib {
         }
         self.count_performed(&request.packet);
         self.elements_follow(source, out);
-        if source == self.config.node {
-            self.leave_if_done(request.packet.body.page(), out);
-        }
         Some(request.packet)
     }
 

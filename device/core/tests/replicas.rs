@@ -679,7 +679,14 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     handle(ack(1, old[0].1, Status::Ok));
     // It joins again, and refuses what was for its earlier life, which has reached it only now.
     let at = RemoteAddr { page: found.index, offset: 0, generation: found.generation };
-    let join = Packet { src: 2, dst: 0, tag: 1, incarnation: 0x1001, target: life, body: Body::Join { at } };
+    let join = Packet {
+        src: 2,
+        dst: 0,
+        tag: 1,
+        incarnation: 0x1001,
+        target: life,
+        body: Body::Join { at, mode: admin::COUNTERS as u16 },
+    };
     let fills = handle(Event::Packet(join));
     let filled = fills.iter().filter(|s| s.0 == 2 && matches!(s.2, Body::Fill { .. })).count();
     assert!(filled > 0, "{fills:?}");
