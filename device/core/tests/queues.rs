@@ -631,7 +631,11 @@ fn a_closed_import_waits_for_no_receiver_and_its_elements_still_arrive() {
         assert_eq!(Status::from_u16(c.admin(2, set).status as u16), Status::NoHold);
         assert_eq!(owner.drain(&mut c), (0..20).collect::<Vec<_>>(), "seed {seed}");
         c.settle();
-        assert_eq!(Status::from_u16(c.admin(2, set).status as u16), Status::Ok, "seed {seed}: they have been given back");
+        assert_eq!(
+            Status::from_u16(c.admin(2, set).status as u16),
+            Status::Ok,
+            "seed {seed}: they have been given back"
+        );
     }
 }
 
