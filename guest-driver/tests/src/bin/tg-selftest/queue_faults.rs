@@ -564,8 +564,9 @@ fn import_with_room(node: &Node, far: telegraphos::NodeId, name: &str) -> Verdic
     }
 }
 
-/// Imports of a full queue that are closed wait for their elements; nobody else waits for that.
-pub(crate) fn closing_waits_alone(context: &mut Context<'_>) -> Verdict {
+/// However many imports of a full queue are closed with elements on their way: others are opened and closed meanwhile, and
+/// the elements come.
+pub(crate) fn closing_delays_nobody(context: &mut Context<'_>) -> Verdict {
     const SENDERS: u32 = 14;
     let (mine, right) = context.queue_pair("full", |q| q.words(8).quota(1))?;
     let (_segment, far) = context.neighbour(4096)?;
@@ -583,7 +584,7 @@ pub(crate) fn closing_waits_alone(context: &mut Context<'_>) -> Verdict {
         child.kill()?;
     }
     std::thread::sleep(LONG);
-    // Other imports are opened and closed; the children are still closing theirs.
+    // Others are opened and closed, while nobody takes the children's elements.
     let (node, name) = (context.node(), far.name());
     let result = std::thread::scope(|scope| -> Verdict {
         let closer = scope.spawn(|| -> Verdict {
@@ -611,7 +612,7 @@ pub(crate) fn closing_waits_alone(context: &mut Context<'_>) -> Verdict {
         same("elements taken", taken, 9 + SENDERS)?;
         must(in_time, || {
             format!(
-                "while {SENDERS} imports of a full queue are being closed, another import is not closed within {SOON:?}"
+                "{SENDERS} imports of a full queue have been closed, and then another import is not closed within {SOON:?}"
             )
         })
     });
