@@ -9,7 +9,7 @@
 //! | `tg-flood`, `tg-watch` | a store loop that outruns the network, and the receiver that checks it |
 //! | `tg-queue` | a queue under siege: consumers that are slow, stopped and killed, and senders that number their elements |
 //! | `tg-count` | single operations between markers, for the counting plugin |
-//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-farm`, `tg-mailbox` | the library's examples (`guest-driver/lib/examples`) |
+//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-farm`, `tg-mailbox`, `tg-whiteboard`, `tg-broadcast` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
 //! | `tg-notify` | what notification queues cost, against flags and queues in software |
 //!

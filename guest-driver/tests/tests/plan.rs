@@ -39,6 +39,8 @@ fn programs_explain_themselves() {
         (env!("CARGO_BIN_EXE_tg-lock"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-copy"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-farm"), &["0"]),
+        (env!("CARGO_BIN_EXE_tg-whiteboard"), &["1"]),
+        (env!("CARGO_BIN_EXE_tg-broadcast"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-mailbox"), &["1"]),
     ];
     for (program, arguments) in programs {
