@@ -35,7 +35,9 @@
 
 mod board;
 mod buffers;
+mod coherence;
 mod consumer;
+mod copies;
 mod memory;
 mod progress;
 mod queue;
