@@ -97,6 +97,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("i15_counters_find_hot_pages", &operations::counters_find_hot_pages),
             ("i10_three_senders_overflow_an_8_word_queue", &queues::three_senders_overflow_an_8_word_queue),
             ("i10_fifty_thousand_through_64_kib_buffers", &|c| queues::fifty_thousand_through_64_kib_buffers(c, scale)),
+            ("flags_lose_and_queues_do_not", &queues::flags_lose_and_queues_do_not),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),

@@ -141,3 +141,40 @@ pub(crate) fn wide_elements_with_two_processors(cluster: &Cluster) -> Result<()>
     ensure!(field(&line, "evictions")? == 0, "nobody stays inside for long, and yet: {line}");
     Ok(())
 }
+
+/// Two senders tell one receiver of their messages: by one flag they lose some, in either way of raising it; by flags of each
+/// sender's own and by the notification queue they lose none, and `tg-notify` fails otherwise (SPEC section 2).
+pub(crate) fn flags_lose_and_queues_do_not(cluster: &Cluster) -> Result<()> {
+    let argv = [
+        "tg-notify",
+        "--nodes",
+        "3",
+        "--rounds",
+        "1",
+        "--senders",
+        "1,2",
+        "--burst",
+        "8",
+        "--messages",
+        "64",
+        "--must-lose",
+    ];
+    let guests: Vec<_> = cluster.guests().iter().take(3).collect();
+    let limit = Duration::from_secs(240);
+    let said = at_once(&guests, |guest| {
+        let output = guest.argv(&argv).limit(limit).run()?;
+        let node = guest.node();
+        ensure!(output.status.success(), "node {node}: {}\n{}{}", output.status, output.stdout, output.stderr);
+        Ok(output.stdout)
+    })?;
+    let receiver = said.first().context("no node 0")?;
+    for method in ["flag", "flag-look"] {
+        let lost =
+            receiver.lines().filter(|line| line.starts_with("LOST ") && line.contains(&format!(" method={method} ")));
+        let lost: Vec<_> = lost.collect();
+        lost.iter().for_each(|line| println!("  {line}"));
+        let count = lost.iter().map(|line| field(line, "lost")).sum::<Result<u64>>()?;
+        ensure!(count > 0, "{method} lost nothing:\n{receiver}");
+    }
+    Ok(())
+}
