@@ -202,6 +202,10 @@
 #define TG_ERR_NO_HOLD 0x1d
 /* The page is not replicated, or not in this mode, or its home is another node. */
 #define TG_ERR_NOT_HOME 0x1e
+/* The copy is not valid any more: another store has been made. */
+#define TG_ERR_INVALIDATED 0x1f
+/* The page is moving to another home; the store is sent there. */
+#define TG_ERR_MOVING 0x20
 
 /* Rights */
 /* Loads. */
@@ -250,6 +254,10 @@
 #define TG_ADMIN_REPLICA_SET 0x10
 /* Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned. */
 #define TG_ADMIN_REPLICA_CLEAR 0x11
+/* Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a living home. */
+#define TG_ADMIN_REPLICA_MOVE 0x12
+/* No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again. */
+#define TG_ADMIN_REPLICA_INVALID 0x13
 
 /* Admin slots */
 /* Number of slots */
@@ -388,6 +396,8 @@ _Static_assert(sizeof(struct tg_admin_queue) == 192, "tg_admin_queue");
 #define TG_REPLICA_OWNER 0x2
 /* The same, with counters of pending writes (SPEC item 25): nobody sees values out of order. */
 #define TG_REPLICA_COUNTERS 0x3
+/* Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28). */
+#define TG_REPLICA_INVALIDATE 0x4
 
 /* The command of TG_ADMIN_REPLICA_SET, in place of struct tg_admin_command. */
 struct tg_admin_replica {
@@ -450,7 +460,7 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_COUNTER 0x7
 /* A queue needs its driver; value = `export page << 32 | status << 16 | TG_QUEUE_EVENT_* bits`. */
 #define TG_EVENT_QUEUE 0x8
-/* A replicated page has changed its state; value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`. */
+/* A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`. */
 #define TG_EVENT_REPLICA 0x9
 
 /* IMPORT_STATE bits */
@@ -468,8 +478,10 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 /* REPLICA event bits */
 /* Its home has gone or does not serve it any more */
 #define TG_REPLICA_EVENT_ORPHANED 0x1
-/* It has another home */
+/* It has had another home; the index is the present one */
 #define TG_REPLICA_EVENT_MOVED 0x2
+/* The copy is not valid any more: unmap it, then REPLICA_INVALID */
+#define TG_REPLICA_EVENT_INVALID 0x4
 
 /* QUEUE event bits */
 /* The board holds the pending element until QUEUE_RESUME */
@@ -861,7 +873,7 @@ struct tg_replica {
 	__u64 size;
 	/* TG_REPLICA_HERE to make it, else the home node to join it at. */
 	__u32 home;
-	/* TG_REPLICA_NAIVE, _OWNER or _COUNTERS; joiners ask for the same. */
+	/* TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same. */
 	__u32 mode;
 	/* TG_RIGHT_READ, TG_RIGHT_WRITE, TG_RIGHT_ATOMIC for processes of the same uid. */
 	__u16 rights_owner;
@@ -941,5 +953,7 @@ _Static_assert(sizeof(struct tg_replica_state) == 16, "tg_replica_state");
 #define TG_IOCTL_REPLICA_STATE _IOWR('T', 20, struct tg_replica_state)
 /* Become the home of an orphan: this copy is the truth, under the same name. */
 #define TG_IOCTL_REPLICA_ADOPT _IOWR('T', 21, struct tg_handle)
+/* Become the home, while stores go on; the home until now is a copy then. Blocks, killably. */
+#define TG_IOCTL_REPLICA_MOVE _IOWR('T', 22, struct tg_handle)
 
 #endif /* _UAPI_TELEGRAPHOS_H */

@@ -55,6 +55,10 @@ c_consts! {
         REPLICA_SET = 16,
         /// Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned.
         REPLICA_CLEAR = 17,
+        /// Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a living home.
+        REPLICA_MOVE = 18,
+        /// No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again.
+        REPLICA_INVALID = 19,
     }
 }
 
@@ -193,6 +197,8 @@ c_consts! {
         OWNER = 2,
         /// The same, with counters of pending writes (SPEC item 25): nobody sees values out of order.
         COUNTERS = 3,
+        /// Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28).
+        INVALIDATE = 4,
     }
 }
 

@@ -89,6 +89,10 @@ statuses! {
     NoHold = 29, "TG_ERR_NO_HOLD",
     /// The page is not replicated, or not in this mode, or its home is another node.
     NotHome = 30, "TG_ERR_NOT_HOME",
+    /// The copy is not valid any more: another store has been made.
+    Invalidated = 31, "TG_ERR_INVALIDATED",
+    /// The page is moving to another home; the store is sent there.
+    Moving = 32, "TG_ERR_MOVING",
 }
 
 impl Status {

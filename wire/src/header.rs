@@ -122,7 +122,12 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         "REPLICA event bits",
         &[
             ("TG_REPLICA_EVENT_ORPHANED", event::REPLICA_ORPHANED, "Its home has gone or does not serve it any more"),
-            ("TG_REPLICA_EVENT_MOVED", event::REPLICA_MOVED, "It has another home"),
+            ("TG_REPLICA_EVENT_MOVED", event::REPLICA_MOVED, "It has had another home; the index is the present one"),
+            (
+                "TG_REPLICA_EVENT_INVALID",
+                event::REPLICA_INVALID,
+                "The copy is not valid any more: unmap it, then REPLICA_INVALID",
+            ),
         ],
     )?;
     table(

@@ -236,6 +236,17 @@ pub enum Body {
         at: RemoteAddr,
         /// TG_REPLICA_*: the mode, which is that of the home.
         mode: u16,
+        /// It has the content already, up to where the home until now has stopped: to the home from now on, while the page moves.
+        keep: bool,
+    },
+    /// Hand the replicated page at `at` over to the sender, a copy of it. Answered when all copies have been told.
+    Move {
+        /// The home page.
+        at: RemoteAddr,
+        /// The sender's page.
+        page: u32,
+        /// The generation of its grant there.
+        generation: u64,
     },
     /// Be a copy no more.
     Leave {
@@ -262,7 +273,8 @@ pub enum Body {
         /// The copy is complete with these.
         last: bool,
     },
-    /// From the home to its copies, behind all stores: the page lives elsewhere from now on, or nowhere.
+    /// From the home to its copies, behind all stores: the page lives elsewhere from now on, or nowhere. A new home says by it that it is
+    /// the home from now on.
     Rehome {
         /// The home until now.
         at: RemoteAddr,
@@ -343,6 +355,7 @@ impl Body {
             | Body::Reserve { .. }
             | Body::Update { .. }
             | Body::Join { .. }
+            | Body::Move { .. }
             | Body::Leave { .. } => Class::Request,
             Body::Reflected { .. } | Body::Fill { .. } | Body::Rehome { .. } => Class::Reflected,
             Body::Enqueue { .. } => Class::Enqueue,
@@ -368,6 +381,7 @@ impl Body {
             | Body::Reserve { at, .. }
             | Body::Update { at, .. }
             | Body::Join { at, .. }
+            | Body::Move { at, .. }
             | Body::Leave { at }
             | Body::Reflected { at, .. }
             | Body::Fill { at, .. }
@@ -384,6 +398,7 @@ impl Body {
             | Body::Enqueue { .. }
             | Body::Update { .. }
             | Body::Join { .. }
+            | Body::Move { .. }
             | Body::Leave { .. } => Body::WriteAck { status },
             Body::Reflected { .. } | Body::Fill { .. } | Body::Rehome { .. } => Body::CopyAck { status },
             Body::Reserve { .. } => Body::ReserveReply { status, holds: 0 },
@@ -429,6 +444,7 @@ impl Body {
             Body::BlockReply { .. } => "block-reply",
             Body::Update { .. } => "update",
             Body::Join { .. } => "join",
+            Body::Move { .. } => "move",
             Body::Leave { .. } => "leave",
             Body::Reflected { .. } => "reflected",
             Body::Fill { .. } => "fill",
@@ -527,6 +543,7 @@ const LEAVE: u8 = 11;
 const REFLECTED: u8 = 12;
 const FILL: u8 = 13;
 const REHOME: u8 = 14;
+const MOVE: u8 = 15;
 const WRITE_ACK: u8 = 0x81;
 const READ_REPLY: u8 = 0x82;
 const LOOKUP_REPLY: u8 = 0x83;
@@ -642,9 +659,16 @@ impl Packet {
                 put(32, &data.to_le_bytes());
                 UPDATE
             }
-            Body::Join { at, mode } => {
+            Body::Join { at, mode, keep } => {
                 addr(at, *mode, 0);
+                put(44, &u32::from(*keep).to_le_bytes());
                 JOIN
+            }
+            Body::Move { at, page, generation } => {
+                addr(at, 0, 0);
+                put(32, &generation.to_le_bytes());
+                put(44, &page.to_le_bytes());
+                MOVE
             }
             Body::Leave { at } => {
                 addr(at, 0, 0);
@@ -783,7 +807,8 @@ impl Packet {
                 check_access(offset, size)?;
                 Body::Update { at, context, size, data }
             }
-            JOIN => Body::Join { at, mode: context },
+            JOIN => Body::Join { at, mode: context, keep: block != 0 },
+            MOVE => Body::Move { at, page: block, generation: data },
             LEAVE => Body::Leave { at },
             REFLECTED => {
                 check_access(offset, size)?;
@@ -874,10 +899,11 @@ mod tests {
             status.clone().prop_map(|status| Body::WriteAck { status }),
             (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::ReadReply { status, data }),
             (at2.clone(), any::<u16>(), prop_oneof![Just(1u8), Just(8)], any::<u64>(), any::<u8>()).prop_map(
-                |(at, context, size, data, kind)| match kind % 6 {
+                |(at, context, size, data, kind)| match kind % 7 {
                     0 => Body::Update { at, context, size, data },
                     1 => Body::Reflected { at, size, data, writer: context },
-                    2 => Body::Join { at, mode: context },
+                    2 => Body::Join { at, mode: context, keep: data & 1 == 1 },
+                    5 => Body::Move { at, page: at.page ^ 1, generation: data },
                     3 => Body::Leave { at },
                     4 => Body::Rehome { at, to: context, page: at.page ^ 1, generation: data },
                     _ => Body::Fill {

@@ -296,7 +296,7 @@ c_struct! {
         pub size: u64 = "__u64",
         /// TG_REPLICA_HERE to make it, else the home node to join it at.
         pub home: u32 = "__u32",
-        /// TG_REPLICA_NAIVE, _OWNER or _COUNTERS; joiners ask for the same.
+        /// TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same.
         pub mode: u32 = "__u32",
         /// TG_RIGHT_READ, TG_RIGHT_WRITE, TG_RIGHT_ATOMIC for processes of the same uid.
         pub rights_owner: u16 = "__u16",
@@ -366,6 +366,12 @@ pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
         21,
         &Handle::C,
         "Become the home of an orphan: this copy is the truth, under the same name.",
+    ),
+    (
+        "TG_IOCTL_REPLICA_MOVE",
+        22,
+        &Handle::C,
+        "Become the home, while stores go on; the home until now is a copy then. Blocks, killably.",
     ),
 ];
 

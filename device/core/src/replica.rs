@@ -244,7 +244,7 @@ impl Hib {
         replica.sources.insert(source);
         self.server.replicas.sources.insert(source, page);
         let at = RemoteAddr { page: source.1, offset: 0, generation: source.2 };
-        self.ask(node, Asked::Join { page, source }, Body::Join { at, mode: command.mode as u16 }, out);
+        self.ask(node, Asked::Join { page, source }, Body::Join { at, mode: command.mode as u16, keep: false }, out);
         Ok(false)
     }
 

@@ -329,7 +329,7 @@ impl Hib {
                     .map(|address| Some((at.page, Step::LoadBlock { address, length: *length }))),
                 Body::WriteBlock { at, data, .. } => place(at, data.len() as u64, dma(Rights::WRITE))
                     .map(|address| Some((at.page, Step::StoreBlock { address, data: data.clone() }))),
-                Body::Update { .. } | Body::Join { .. } | Body::Leave { .. } => Err(Status::Reset), // They are late.
+                Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => Err(Status::Reset), // They are late.
                 _ => Ok(None),
             };
             match op {

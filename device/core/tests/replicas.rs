@@ -685,7 +685,7 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
         tag: 1,
         incarnation: 0x1001,
         target: life,
-        body: Body::Join { at, mode: admin::COUNTERS as u16 },
+        body: Body::Join { at, mode: admin::COUNTERS as u16, keep: false },
     };
     let fills = handle(Event::Packet(join));
     let filled = fills.iter().filter(|s| s.0 == 2 && matches!(s.2, Body::Fill { .. })).count();
