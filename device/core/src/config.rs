@@ -108,6 +108,10 @@ pub enum Bug {
     StaleGroup,
     /// Credits: what came over a lost link returns credits of the next one.
     ChargeNextLink,
+    /// I1, I2: a home that is moving goes on to order stores.
+    ServeWhileMoving,
+    /// E19: an invalid copy is acknowledged while processors have it mapped.
+    AcknowledgeMapped,
     /// Reset: a request whose page's work was under way stays at the head of its queue.
     ForgetWork,
 }

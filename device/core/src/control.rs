@@ -255,6 +255,11 @@ impl Hib {
                 Ok(false) => return None,
                 Err(status) => Err(status),
             },
+            admin::REPLICA_MOVE => match self.replica_move(slot, command.index, out) {
+                Ok(()) => return None,
+                Err(status) => Err(status),
+            },
+            admin::REPLICA_INVALID => self.replica_invalid(command.index, out),
             admin::REPLICA_CLEAR => match self.replica_clear(slot, command.index, out) {
                 Ok(true) => Ok(()),
                 Ok(false) => return None,

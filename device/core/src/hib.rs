@@ -303,6 +303,12 @@ impl Hib {
         }
     }
 
+    /// Whether a count is on its way to the word at `offset` of a context's status page.
+    pub(crate) fn counts_in_status(&self, context: u16, offset: u64) -> bool {
+        let page = self.issuer.contexts.get(&context).map(|context| context.status_page);
+        page.is_some_and(|page| self.counting.contains_key(&(page + offset)))
+    }
+
     fn counted(&mut self, context: u16, address: u64, value: u64, out: &mut Vec<Action>) {
         match self.counting.remove(&address) {
             Some(latest) if latest != value => self.count_in_status(context, address, latest, out),

@@ -96,6 +96,16 @@ pub(crate) enum Asked {
     Leave {
         page: u32,
     },
+    /// To become the home of the export page here.
+    Move {
+        page: u32,
+    },
+    /// To stay a copy when the home moves; the packet by which the old one said so, unless this is it.
+    Keep {
+        page: u32,
+        source: Source,
+        packet: Option<Packet>,
+    },
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -492,6 +502,8 @@ impl Hib {
             Asked::Reserve { opens } => self.reserved(opens, Err(status), out),
             Asked::Join { page, source } => self.join_failed(page, source, status, out),
             Asked::Leave { page } => self.left(page, out),
+            Asked::Move { page } => self.move_failed(page, status, out),
+            Asked::Keep { page, source, packet } => self.kept(page, source, packet, status, out),
         }
     }
 
@@ -610,7 +622,7 @@ impl Hib {
                 self.element_finished(opening, status, out);
             }
             (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
-            (Sent::Question { number }, body) => self.answered(number, &body, out),
+            (Sent::Question { number }, body) => self.answered(number, body, out),
             (Sent::Forward { number }, body) => self.forward_answered(number, body, out),
             (Sent::Part { operation, offset }, body) => self.part_answered(operation, offset, body, out),
             // A peer that answers a store with something else has lost its mind: count the store as lost.
@@ -619,62 +631,52 @@ impl Hib {
         self.pump(packet.src, out);
     }
 
-    fn answered(&mut self, number: u64, body: &Body, out: &mut Vec<Action>) {
-        match *body {
-            Body::ReadReply { status: Status::Ok, data } => {
-                let Some(question) = self.take_question(number) else { return };
-                match question.asked {
-                    Asked::Load { token, size, .. } => {
-                        out.push(Action::ReadDone { token, data: data & ones(size) });
-                    }
-                    Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
-                    Asked::Reserve { opens } => self.reserved(opens, Err(Status::Invalid), out),
-                    Asked::Join { page, source } => self.join_failed(page, source, Status::Invalid, out),
-                    Asked::Leave { page } => self.left(page, out),
-                }
+    /// A question has its answer, or one of another kind: then it has failed.
+    fn answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
+        let Some(asked) = self.issuer.questions.get(&number).map(|question| question.asked.clone()) else { return };
+        match (asked, body) {
+            (Asked::Load { token, size, .. }, Body::ReadReply { status: Status::Ok, data }) => {
+                self.take_question(number);
+                out.push(Action::ReadDone { token, data: data & ones(size) });
             }
-            Body::WriteAck { status: Status::Ok }
-                if self.issuer.questions.get(&number).is_some_and(|q| matches!(q.asked, Asked::Join { .. })) =>
-            {
-                // What follows fills the copy.
+            (Asked::Reserve { opens }, Body::ReserveReply { status: Status::Ok, holds }) => {
+                self.take_question(number);
+                self.reserved(opens, Ok(holds), out);
+            }
+            (
+                Asked::Lookup { slot },
+                Body::LookupReply { status: Status::Ok, page, count, length, generation, rights, width },
+            ) => {
+                self.take_question(number);
+                let completion = Completion {
+                    index: page,
+                    count,
+                    generation,
+                    length,
+                    rights: u32::from(rights.0),
+                    width: u32::from(width),
+                    ..Completion::of(0, Status::Ok)
+                };
+                self.complete(slot, completion, out);
+            }
+            // What follows fills the copy, or says who the home is.
+            (Asked::Join { .. } | Asked::Move { .. }, Body::WriteAck { status: Status::Ok }) => {
                 self.take_question(number);
             }
-            Body::ReserveReply { status: Status::Ok, holds } => {
-                let Some(question) = self.take_question(number) else { return };
-                match question.asked {
-                    Asked::Reserve { opens } => self.reserved(opens, Ok(holds), out),
-                    Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
-                    Asked::Join { page, source } => self.join_failed(page, source, Status::Invalid, out),
-                    Asked::Leave { page } => self.left(page, out),
-                    Asked::Load { token, import, size } => {
-                        self.fail_load(question.node, import, Status::Invalid, out);
-                        out.push(Action::ReadDone { token, data: ones(size) });
-                    }
-                }
+            (Asked::Keep { page, source, packet }, Body::WriteAck { status: Status::Ok }) => {
+                self.take_question(number);
+                self.kept(page, source, packet, Status::Ok, out);
             }
-            Body::LookupReply { status: Status::Ok, page, count, length, generation, rights, width } => {
-                let Some(question) = self.take_question(number) else { return };
-                if let Asked::Lookup { slot } = question.asked {
-                    let completion = Completion {
-                        index: page,
-                        count,
-                        generation,
-                        length,
-                        rights: u32::from(rights.0),
-                        width: u32::from(width),
-                        ..Completion::of(0, Status::Ok)
-                    };
-                    self.complete(slot, completion, out);
-                }
+            (_, body) => {
+                let status = match body {
+                    Body::ReadReply { status, .. }
+                    | Body::LookupReply { status, .. }
+                    | Body::ReserveReply { status, .. }
+                    | Body::WriteAck { status } => status,
+                    _ => Status::Invalid,
+                };
+                self.fail_question(number, if status.is_ok() { Status::Invalid } else { status }, out);
             }
-            Body::ReadReply { status, .. }
-            | Body::LookupReply { status, .. }
-            | Body::ReserveReply { status, .. }
-            | Body::WriteAck { status } => {
-                let status = if status.is_ok() { Status::Invalid } else { status };
-                self.fail_question(number, status, out);
-            }
-            _ => self.fail_question(number, Status::Invalid, out),
         }
     }
 
@@ -1033,6 +1035,12 @@ impl Hib {
         if self.issuer.imports[usize::from(import)].is_some() || peer.slots[range.clone()].iter().any(|s| *s != 0) {
             return Err(Status::Busy);
         }
+        // The count of an earlier import is still on its way to that word: it would come after this one's.
+        let taken = command.taken.checked_sub(1);
+        if taken.is_some_and(|word| self.counts_in_status(context, context::TAKEN_OFFSET + 8 * u64::from(word))) {
+            return Err(Status::Busy);
+        }
+        let peer = &mut self.issuer.peers[usize::from(node)];
         peer.slots[range].fill(import + 1);
         self.issuer.openings += 1;
         self.issuer.imports[usize::from(import)] = Some(Box::new(Import {
@@ -1048,7 +1056,7 @@ impl Hib {
             issued: 0,
             finished: 0,
             operations: 0,
-            taken: command.taken.checked_sub(1).map(|word| (word, 0)),
+            taken: taken.map(|word| (word, 0)),
             queue: rights == Rights::ENQUEUE.0,
             bad_keys: 0,
             waiting: 0,

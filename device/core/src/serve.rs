@@ -411,7 +411,7 @@ impl Hib {
     }
 
     /// The request at the head of a source's queue is in service for this page, or is not.
-    fn in_service(&mut self, source: NodeId, page: Option<u32>) {
+    pub(crate) fn in_service(&mut self, source: NodeId, page: Option<u32>) {
         if let Some(request) = self.server.inbound[usize::from(source)].front_mut() {
             request.page = page;
         }

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
 pub(crate) mod queues;
+pub(crate) mod replicas;
 
 use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};

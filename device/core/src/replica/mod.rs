@@ -15,6 +15,10 @@
 //! or each copy has a packet of its own. Which of the two is decided when it leaves: it is one packet if it is for exactly the nodes
 //! that the switch knows as the page's group then.
 
+mod invalid;
+mod moving;
+
+use self::moving::{Arrival, Moving};
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::{Hib, Purpose};
@@ -33,6 +37,7 @@ enum Mode {
     Naive = admin::NAIVE as u16,
     Owner = admin::OWNER as u16,
     Counters = admin::COUNTERS as u16,
+    Invalidate = admin::INVALIDATE as u16,
 }
 
 /// Where the pages of others lie that this page copies.
@@ -49,6 +54,10 @@ enum Work {
     Fill(Packet),
     /// A part of this page for a new copy at this node, from this offset.
     Read(NodeId, u32),
+    /// A copy asks to be the home.
+    Move(Packet),
+    /// This copy is to be the home: everything before is on its way to the present one.
+    Take,
     /// What came over a link that is no more: its step is in flight, and nobody waits for it.
     Lost,
 }
@@ -66,6 +75,15 @@ pub(crate) struct Replica {
     filled: bool,
     /// Its home serves it no more.
     orphaned: Option<Status>,
+    /// Its home is another one now, or will be.
+    moving: Option<Moving>,
+    /// How often it has had another home.
+    moves: u32,
+    /// Stores of this node's processors that a home that was moving has not taken, by their places.
+    returned: BTreeMap<u64, Packet>,
+    /// Of a valid copy in mode invalidate: it is to be unmapped; what is acknowledged then.
+    invalid: bool,
+    held: Vec<Packet>,
     /// Whom it joins at present.
     joining: Option<Source>,
     /// Leaves that are unanswered; nothing is stored here any more.
@@ -121,6 +139,10 @@ const TAG_INDEX_BITS: u32 = 20;
 struct Forward {
     packet: Packet,
     page: u32,
+    /// How often the page's home had moved when it was sent.
+    moves: u32,
+    /// Its place among those of its page that are unanswered, or kept.
+    place: u64,
 }
 
 /// What has arrived from a node for copies here.
@@ -148,6 +170,8 @@ pub(crate) struct Replicas {
     /// The groups that the switch knows, by page: at least two members each, ascending.
     groups: BTreeMap<u32, Vec<NodeId>>,
     forwards: BTreeMap<u64, Forward>,
+    /// Those of pages in mode invalidate in the order in which they were made, which is that of their answers.
+    in_order: VecDeque<invalid::InOrder>,
     arrivals: BTreeMap<NodeId, Arrivals>,
     /// This node's processor waits for a free counter.
     stalled: bool,
@@ -185,6 +209,7 @@ impl Hib {
             admin::NAIVE => Mode::Naive,
             admin::OWNER => Mode::Owner,
             admin::COUNTERS => Mode::Counters,
+            admin::INVALIDATE => Mode::Invalidate,
             _ => return Err(Status::Invalid),
         };
         let grant = self.server.grants.get(&page).filter(|grant| grant.valid == UNIT);
@@ -206,6 +231,9 @@ impl Hib {
             if replica.setting.is_some() || replica.clearing.is_some() || replica.gone {
                 return Err(Status::Busy);
             }
+            if replica.mode == Mode::Invalidate && mode == Mode::Invalidate && replica.sources.contains(&source) {
+                return self.fill_again(slot, page, source, out);
+            }
             if replica.orphaned.is_none() && (!joins || here) {
                 return Err(Status::NotHome);
             }
@@ -220,6 +248,11 @@ impl Hib {
             home: false,
             filled: false,
             orphaned: None,
+            moving: None,
+            moves: 0,
+            returned: BTreeMap::new(),
+            invalid: false,
+            held: Vec::new(),
             joining: None,
             leaving: 0,
             setting: None,
@@ -269,6 +302,8 @@ impl Hib {
         let Some(replica) = self.server.replicas.pages.get(&page) else { return };
         let unfinished = replica.busy
             || !replica.work.is_empty()
+            || replica.holds_own()
+            || self.server.replicas.in_order.iter().any(|request| request.page == page)
             || self.server.replicas.forwards.values().any(|forward| forward.page == page)
             || self.own_requests_for(page);
         if replica.clearing.is_none() || replica.leaving > 0 || unfinished {
@@ -325,20 +360,29 @@ impl Hib {
         for work in waiting {
             self.refuse_work(work, Status::Stale, out);
         }
-        let Some(replica) = self.server.replicas.pages.get(&page).filter(|replica| !replica.busy) else { return true };
-        // Copies hear of the end behind everything that was sent to them.
-        let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
-        let at = RemoteAddr { page, offset: 0, generation: replica.generation };
-        let end = Body::Rehome { at, to: NO_NODE, page: 0, generation: 0 };
-        self.multicast(&copies, end, None, out);
+        self.end_moving(page, Status::Stale, out);
+        self.release_held(page, Status::NotHome, out);
+        if self.server.replicas.pages.get(&page).is_none_or(|replica| replica.busy) {
+            return true;
+        }
+        self.end_copies(page, out);
         self.forget_page(page, out);
         if let Some(replica) = self.server.replicas.pages.remove(&page) {
             for slot in replica.setting.into_iter().chain(replica.clearing) {
                 self.complete_status(slot, Status::Stale, out);
             }
         }
-        self.announce_group(page, out);
         true
+    }
+
+    /// The copies of a page hear, behind everything that was sent to them, that this is not their home any more.
+    fn end_copies(&mut self, page: u32, out: &mut Vec<Action>) {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let copies: Vec<NodeId> = std::mem::take(&mut replica.copies).into_keys().collect();
+        let at = RemoteAddr { page, offset: 0, generation: replica.generation };
+        let end = Body::Rehome { at, to: NO_NODE, page: 0, generation: 0 };
+        self.multicast(&copies, end, None, out);
+        self.announce_group(page, out);
     }
 
     /// Counters and sources of a page.
@@ -359,20 +403,28 @@ impl Hib {
             return;
         }
         replica.orphaned = Some(status);
+        replica.home = false;
         if let Some(slot) = replica.setting.take() {
             self.complete_status(slot, status, out);
         }
+        self.end_moving(page, status, out);
+        self.release_held(page, Status::NotHome, out);
+        self.end_copies(page, out);
         self.forget_page(page, out);
         self.cause(Cause::Replica(page), out);
+        self.serve_again(self.config.node, out);
         self.leave_if_done(page, out);
     }
 
-    pub(crate) fn replica_event(&self, page: u32) -> u64 {
+    /// Index and value of a REPLICA event: the home, and what has become of the page.
+    pub(crate) fn replica_event(&self, page: u32) -> (NodeId, u64) {
         let value = u64::from(page) << 32;
-        match self.server.replicas.pages.get(&page).and_then(|replica| replica.orphaned) {
-            Some(status) => value | (status as u64) << 16 | event::REPLICA_ORPHANED,
-            None => value,
-        }
+        let Some(replica) = self.server.replicas.pages.get(&page) else { return (NO_NODE, value) };
+        let home = if replica.home { Some(self.config.node) } else { replica.sources.first().map(|source| source.0) };
+        let orphaned = replica.orphaned.map_or(0, |status| (status as u64) << 16 | event::REPLICA_ORPHANED);
+        let moved = if replica.moves > 0 { event::REPLICA_MOVED } else { 0 };
+        let invalid = if replica.invalid { event::REPLICA_INVALID } else { 0 };
+        (home.unwrap_or(NO_NODE), value | orphaned | moved | invalid)
     }
 
     // ---- requests ----
@@ -384,17 +436,25 @@ impl Hib {
             Body::Write { at, size, .. } | Body::Update { at, size, .. } => (*at, u64::from(*size), Rights::WRITE),
             Body::Atomic { at, size, .. } => (*at, u64::from(*size), Rights::ATOMIC),
             Body::WriteBlock { at, .. } => (*at, 1, Rights::WRITE),
-            Body::Join { at, .. } | Body::Leave { at } => (*at, 1, Rights::READ),
+            Body::Join { at, .. } | Body::Move { at, .. } | Body::Leave { at } => (*at, 1, Rights::READ),
+            Body::Read { at, size, .. } if own => (*at, u64::from(*size), Rights::READ),
             _ => return Served::Ordinary,
         };
         let Some(replica) = self.server.replicas.pages.get(&at.page) else {
             return match packet.body {
-                Body::Update { .. } | Body::Join { .. } | Body::Leave { .. } => Served::Refused(Status::NotHome),
+                Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => {
+                    Served::Refused(Status::NotHome)
+                }
                 _ => Served::Ordinary,
             };
         };
+        // A copy that can be invalid is read at its home.
+        let elsewhere = replica.mode == Mode::Invalidate && !replica.home;
+        if matches!(packet.body, Body::Read { .. }) && !elsewhere {
+            return Served::Ordinary;
+        }
         let (orders, mode, ready) = (replica.orders(), replica.mode, replica.filled && !replica.gone);
-        let (orphaned, leaving) = (replica.orphaned, replica.leaving > 0);
+        let (orphaned, leaving, holds) = (replica.orphaned, replica.leaving > 0, replica.holds_own());
         let member = replica.copies.get(&source) == Some(&packet.incarnation);
         if let Err(status) = self.translate(source, &at, size, right) {
             return Served::Refused(status);
@@ -403,15 +463,31 @@ impl Hib {
             return Served::Refused(status);
         }
         match packet.body {
+            Body::Join { keep: true, .. } => self.join_kept(source, packet, at.page, out),
             Body::Join { .. } => self.join(source, packet, at.page, out),
+            Body::Move { .. } => self.asked_to_move(source, at.page, out),
             Body::Leave { .. } => {
                 self.forget_copy(at.page, source, out);
                 Served::Answer(Body::WriteAck { status: Status::Ok })
             }
             // Blocks would need an order of their own.
             Body::WriteBlock { .. } => Served::Refused(Status::Rights),
-            Body::Update { .. } if !orders || mode == Mode::Naive || !member => Served::Refused(Status::NotHome),
+            Body::Update { .. } if !orders || mode == Mode::Naive || !member && mode != Mode::Invalidate => {
+                Served::Refused(Status::NotHome)
+            }
+            // Its copy keeps it for the home to come.
+            ref body if !own && member && self.gives(at.page) => {
+                body.refusal(Status::Moving).map_or(Served::Refused(Status::Invalid), Served::Answer)
+            }
+            _ if own && elsewhere && !leaving => {
+                if let Some(packet) = self.detach(source, out) {
+                    self.forward(packet, at.page, out);
+                }
+                Served::Left
+            }
             _ if !ready || leaving => Served::Refused(Status::Busy),
+            _ if !own && self.gives(at.page) => Served::Refused(Status::NotHome),
+            _ if own && holds && !self.config.has(Bug::ServeWhileMoving) => Served::Stalled,
             _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone()), out),
             // A copy takes stores of its own processors alone.
             _ if !own => Served::Refused(Status::NotHome),
@@ -438,7 +514,7 @@ impl Hib {
         if !replica.orders() || source == self.config.node || mode != replica.mode as u16 {
             return Served::Refused(Status::NotHome);
         }
-        if replica.gone || !replica.filled && replica.home {
+        if replica.gone || !replica.filled && replica.home || replica.moving.is_some() {
             return Served::Refused(Status::Busy);
         }
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
@@ -534,6 +610,18 @@ impl Hib {
                 return;
             };
             let (mode, Some(work)) = (replica.mode, replica.work.front().cloned()) else { return };
+            if matches!(work, Work::Move(_) | Work::Take) {
+                replica.work.pop_front();
+                match work {
+                    // New copies are complete first.
+                    Work::Move(_) if replica.work.iter().any(|work| matches!(work, Work::Read(..))) => {
+                        replica.work.push_back(work);
+                    }
+                    Work::Move(packet) => self.give_home(page, packet, out),
+                    _ => self.take_home(page, out),
+                }
+                continue;
+            }
             // From here on: a counter that is freed below lets the next store of this node begin.
             replica.busy = true;
             if let Some(op) = self.first_step(page, mode, &work, out) {
@@ -574,7 +662,7 @@ impl Hib {
             Work::Fill(Packet { body: Body::Fill { at, data, .. }, .. }) => {
                 Some(Step::StoreBlock { address: place(at.offset), data: data.clone() })
             }
-            Work::Fill(_) | Work::Lost => None,
+            Work::Fill(_) | Work::Lost | Work::Move(_) | Work::Take => None,
             Work::Read(_, offset) => Some(Step::LoadBlock { address: place(*offset), length: MAX_BLOCK as u32 }),
         }
     }
@@ -651,7 +739,7 @@ impl Hib {
                 let at = RemoteAddr { page, offset, generation: replica.generation };
                 self.multicast(&[to], Body::Fill { at, data, last }, None, out);
             }
-            (Work::Read(..) | Work::Lost, _) => {}
+            (Work::Read(..) | Work::Lost | Work::Move(_) | Work::Take, _) => {}
         }
     }
 
@@ -684,6 +772,7 @@ impl Hib {
         let body = Body::Reflected { at, size, data, writer };
         self.counters.reflected += copies.len() as u64;
         self.multicast(&copies, body, Some((packet, answer)), out);
+        self.forget_invalid(page, out);
         self.serve_again(source, out);
     }
 
@@ -694,7 +783,8 @@ impl Hib {
                 self.serve_again(source, out);
             }
             Work::Apply(packet, _) | Work::Fill(packet) => self.acknowledge_copy(&packet, status, out),
-            Work::Read(..) | Work::Lost => {}
+            Work::Move(packet) => self.refuse_forward(packet, status, out),
+            Work::Read(..) | Work::Lost | Work::Take => {}
         }
     }
 
@@ -702,15 +792,24 @@ impl Hib {
 
     /// Sends a request of this node's processors on to the home.
     fn forward(&mut self, packet: Packet, page: u32, out: &mut Vec<Action>) {
+        let unanswered = self.server.replicas.forwards.values().filter(|forward| forward.page == page);
+        let last = unanswered.map(|forward| forward.place).max();
+        let place = last.map_or(0, |last| last + 1);
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
+            let place = replica.returned.last_key_value().map_or(place, |(last, _)| place.max(last + 1));
+            replica.returned.insert(place, packet);
+            return;
+        }
         let source = self.server.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
         let Some((home, home_page, generation)) = source else {
             return self.refuse_forward(packet, Status::NotHome, out);
         };
-        let place = |at: RemoteAddr| RemoteAddr { page: home_page, offset: at.offset, generation };
+        let there = |at: RemoteAddr| RemoteAddr { page: home_page, offset: at.offset, generation };
         let body = match packet.body.clone() {
-            Body::Write { at, context, size, data } => Body::Update { at: place(at), context, size, data },
+            Body::Write { at, context, size, data } => Body::Update { at: there(at), context, size, data },
+            Body::Read { at, context, size } => Body::Read { at: there(at), context, size },
             Body::Atomic { at, context, size, op, operand, compare } => {
-                Body::Atomic { at: place(at), context, size, op, operand, compare }
+                Body::Atomic { at: there(at), context, size, op, operand, compare }
             }
             _ => return self.refuse_forward(packet, Status::Invalid, out),
         };
@@ -718,7 +817,9 @@ impl Hib {
             return self.refuse_forward(packet, status, out);
         }
         let number = crate::hib::lowest_free(&self.server.replicas.forwards);
-        self.server.replicas.forwards.insert(number, Forward { packet, page });
+        self.begin_in_order(number, page);
+        let moves = self.server.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
+        self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place });
         self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body });
         self.pump(home, out);
     }
@@ -730,27 +831,53 @@ impl Hib {
 
     /// The home has answered: everybody has the store, or it is lost.
     pub(crate) fn forward_answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
-        let Some(Forward { packet, page }) = self.server.replicas.forwards.remove(&number) else { return };
+        let Some(Forward { packet, page, moves, place }) = self.server.replicas.forwards.remove(&number) else {
+            return;
+        };
         let status = match (&packet.body, &body) {
             (Body::Write { .. }, Body::WriteAck { status })
+            | (Body::Read { .. }, Body::ReadReply { status, .. })
             | (Body::Atomic { .. }, Body::AtomicReply { status, .. }) => *status,
             _ => Status::Invalid,
         };
-        if status == Status::Ok {
-            self.reply_to(&packet, body, out);
-        } else {
-            self.refuse_forward(packet, status, out);
-            // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
-            if matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset) {
-                self.orphan(page, status, out);
+        let replica = self.server.replicas.pages.get_mut(&page);
+        let elsewhere = |replica: &Replica| replica.moves != moves && replica.orphaned.is_none();
+        match replica {
+            // It goes to the new home, which this node knows already or will be told of.
+            Some(replica) if status == Status::Moving && replica.orphaned.is_none() => {
+                replica.returned.insert(place, packet);
             }
+            Some(replica) if status == Status::NotHome && elsewhere(replica) => {
+                replica.returned.insert(place, packet);
+            }
+            _ => self.forward_ended(number, packet, page, Some(body).filter(|_| status == Status::Ok), status, out),
         }
+        self.follow_if_ready(page, out);
         self.leave_if_done(page, out);
     }
 
+    /// The answer to a request that was forwarded goes to the processor, or a refusal.
+    fn forward_ended(
+        &mut self,
+        number: u64,
+        packet: Packet,
+        page: u32,
+        body: Option<Body>,
+        status: Status,
+        out: &mut Vec<Action>,
+    ) {
+        let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+        self.answer_in_order(number, packet, body.unwrap_or(refusal), out);
+        // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
+        if matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset) {
+            self.orphan(page, status, out);
+        }
+    }
+
     pub(crate) fn forward_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
-        let Some(Forward { packet, page }) = self.server.replicas.forwards.remove(&number) else { return };
-        self.refuse_forward(packet, status, out);
+        let Some(Forward { packet, page, .. }) = self.server.replicas.forwards.remove(&number) else { return };
+        let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+        self.answer_in_order(number, packet, refusal, out);
         self.orphan(page, status, out);
         self.leave_if_done(page, out);
     }
@@ -766,7 +893,9 @@ impl Hib {
 
     /// Sends the same to all these nodes; `answer` goes out when all of them have taken it (SPEC E19).
     fn multicast(&mut self, to: &[NodeId], body: Body, answer: Option<(Packet, Body)>, out: &mut Vec<Action>) {
-        if to.is_empty() || (self.config.has(Bug::AcknowledgeEarly) && answer.is_some()) {
+        let moves = matches!(answer, Some((Packet { body: Body::Move { .. }, .. }, _)));
+        let early = self.config.has(Bug::AcknowledgeEarly) && !moves;
+        if to.is_empty() || early {
             if let Some((packet, body)) = answer.clone() {
                 self.reply_to(&packet, body, out);
             }
@@ -774,7 +903,7 @@ impl Hib {
                 return;
             }
         }
-        let answer = answer.filter(|_| !self.config.has(Bug::AcknowledgeEarly));
+        let answer = answer.filter(|_| !early);
         let multicasts = &mut self.server.replicas.multicasts;
         let first = self.server.replicas.round << TAG_INDEX_BITS;
         let used = multicasts.range(first..).map(|(tag, _)| *tag);
@@ -847,6 +976,8 @@ impl Hib {
                 *first = Work::Lost;
             }
             replica.work.retain(|work| !matches!(work, Work::Apply(..) | Work::Fill(_)));
+            // Nor is there anybody left to acknowledge anything to.
+            replica.held.clear();
         }
     }
 
@@ -859,11 +990,13 @@ impl Hib {
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
         if done {
             let answer = self.server.replicas.multicasts.remove(&tag).and_then(|multicast| multicast.answer);
-            if let Some((packet, body)) = answer {
-                self.reply_to(&packet, body, out);
+            match answer {
+                Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet, out),
+                Some((packet, body)) => self.reply_to(&packet, body, out),
+                None => {}
             }
         }
-        if status != Status::Ok {
+        if !matches!(status, Status::Ok | Status::Invalidated) {
             // It has no such copy, or cannot write it: it is none any more.
             self.forget_copy(page, node, out);
             out.push(Action::Notice(Notice::FailedOperation { node, status }));
@@ -886,8 +1019,10 @@ impl Hib {
         }
         while let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
             let Some(packet) = arrivals.packets.front().filter(|_| !arrivals.working).cloned() else { break };
-            if let Some(status) = self.take_arrival(&packet, out) {
-                self.acknowledge_copy(&packet, status, out);
+            match self.take_arrival(&packet, out) {
+                Arrival::Done(status) => self.acknowledge_copy(&packet, status, out),
+                Arrival::Working => {}
+                Arrival::Held => self.release_arrival(packet.src),
             }
         }
         let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };
@@ -897,26 +1032,28 @@ impl Hib {
         }
     }
 
-    /// What becomes of a packet; none if it is work now.
-    fn take_arrival(&mut self, packet: &Packet, out: &mut Vec<Action>) -> Option<Status> {
+    /// What becomes of a packet.
+    fn take_arrival(&mut self, packet: &Packet, out: &mut Vec<Action>) -> Arrival {
         if packet.target != self.incarnation {
-            return Some(Status::Reset);
+            return Arrival::Done(Status::Reset);
         }
         let (Body::Reflected { at, .. } | Body::Fill { at, .. } | Body::Rehome { at, .. }) = packet.body else {
-            return Some(Status::Invalid);
+            return Arrival::Done(Status::Invalid);
         };
         let source = (packet.src, at.page, at.generation);
         let Some(page) = self.server.replicas.sources.get(&source).copied() else {
             // Of somebody who is not the home: nothing of it is believed.
             self.counters.refused += 1;
             out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome }));
-            return Some(Status::NotHome);
+            return Arrival::Done(Status::NotHome);
         };
         let work = match packet.body {
-            Body::Rehome { .. } => {
+            Body::Rehome { to: NO_NODE, .. } => {
                 self.source_lost(page, source, Status::Stale, out);
-                return Some(Status::Ok);
+                return Arrival::Done(Status::Ok);
             }
+            Body::Rehome { .. } => return self.rehomed(page, source, packet, out),
+            Body::Reflected { .. } if self.is_valid_copy(page) => return self.invalidated(page, packet, out),
             Body::Fill { .. } => Work::Fill(packet.clone()),
             _ => Work::Apply(packet.clone(), Vec::new()),
         };
@@ -927,15 +1064,20 @@ impl Hib {
             replica.work.push_back(work);
         }
         self.work_on(page, out);
-        None
+        Arrival::Working
     }
 
-    fn acknowledge_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
-        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&packet.src) {
+    /// The first of what has arrived from a node is done with.
+    fn release_arrival(&mut self, source: NodeId) {
+        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
             arrivals.packets.pop_front();
             arrivals.working = false;
         }
         self.consumed(Class::Reflected);
+    }
+
+    fn acknowledge_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
+        self.release_arrival(packet.src);
         self.reply_to(packet, Body::CopyAck { status }, out);
         self.take_arrivals(packet.src, out);
     }
@@ -1003,18 +1145,27 @@ impl Hib {
     /// Reset: who waits for the copies of a home that was here, or for a page's work, is refused.
     pub(crate) fn refuse_multicasts(&mut self, status: Status, out: &mut Vec<Action>) {
         let replicas = std::mem::take(&mut self.server.replicas);
-        for work in replicas.pages.into_values().flat_map(|replica| replica.work) {
-            match work {
-                Work::Request(..) if self.config.has(Bug::ForgetWork) => {}
-                Work::Request(source, packet) => {
-                    // It is in service: the head of its source's queue, which nobody else would take away.
-                    self.detach(source, out);
-                    if source != self.config.node {
-                        self.refuse_forward(packet, status, out);
+        for mut replica in replicas.pages.into_values() {
+            for packet in replica.held.drain(..) {
+                self.reply_to(&packet, Body::CopyAck { status }, out);
+            }
+            if let Some(Moving::Giving { packet: Some(packet), .. }) = replica.moving {
+                self.refuse_forward(packet, status, out);
+            }
+            for work in replica.work {
+                match work {
+                    Work::Request(..) if self.config.has(Bug::ForgetWork) => {}
+                    Work::Request(source, packet) => {
+                        // It is in service: the head of its source's queue, which nobody else would take away.
+                        self.detach(source, out);
+                        if source != self.config.node {
+                            self.refuse_forward(packet, status, out);
+                        }
                     }
+                    Work::Move(packet) => self.refuse_forward(packet, status, out),
+                    // Answered below, with what waits behind them.
+                    Work::Apply(..) | Work::Fill(_) | Work::Read(..) | Work::Take | Work::Lost => {}
                 }
-                // Answered below, with what waits behind them.
-                Work::Apply(..) | Work::Fill(_) | Work::Read(..) | Work::Lost => {}
             }
         }
         for packet in replicas.arrivals.into_values().flat_map(|arrivals| arrivals.packets) {
@@ -1025,6 +1176,12 @@ impl Hib {
                 self.refuse_forward(packet, status, out);
             }
         }
+    }
+
+    /// The home of a replicated page of this node; none if it is not replicated, or an orphan.
+    pub fn home_of(&self, page: u32) -> Option<NodeId> {
+        let replica = self.server.replicas.pages.get(&page).filter(|replica| replica.orphaned.is_none())?;
+        if replica.home { Some(self.config.node) } else { replica.sources.first().map(|source| source.0) }
     }
 
     /// Pending-write counters in use, of [`crate::HibConfig::pending_writes`].
