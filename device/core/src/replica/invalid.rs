@@ -11,6 +11,7 @@ use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::imports::Asked;
+use std::collections::BTreeSet;
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Status};
 
 /// A request of this node's processors that the home performs; answered in the order in which they were made, so that the count of stores
@@ -85,6 +86,17 @@ impl Hib {
         for packet in std::mem::take(&mut replica.held) {
             self.reply_to(&packet, Body::CopyAck { status }, out);
         }
+    }
+
+    /// Copies that an earlier store makes invalid, and that have not said so: a processor there may still read what was before it. The next store waits
+    /// for them too.
+    pub(super) fn still_invalid(&self, page: u32) -> BTreeSet<NodeId> {
+        let replicas = &self.server.replicas;
+        let Some(replica) = replicas.pages.get(&page).filter(|replica| replica.mode == Mode::Invalidate) else {
+            return BTreeSet::new();
+        };
+        let waits = replicas.multicasts.values().filter(|multicast| multicast.page == page).flat_map(|m| &m.waits);
+        waits.copied().filter(|node| !replica.copies.contains_key(node)).collect()
     }
 
     /// At the home, when a store has been sent to its copies: they are none any more. One that is still being filled takes the store, which comes before

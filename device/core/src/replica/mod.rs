@@ -717,14 +717,16 @@ impl Hib {
             (Work::Request(source, _), result) => self.performed_at(page, source, result, out),
             (Work::Apply(packet, _), _) => self.acknowledge_copy(&packet, Status::Ok, out),
             (Work::Fill(packet), _) => {
-                self.acknowledge_copy(&packet, Status::Ok, out);
                 let last = matches!(packet.body, Body::Fill { last: true, .. });
-                let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|_| last) else { return };
-                replica.filled = true;
-                replica.joining = None;
-                if let Some(slot) = replica.setting.take() {
-                    self.complete_status(slot, Status::Ok, out);
+                // Before what follows it is taken: a store behind the last of its content is one to a complete copy.
+                if let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|_| last) {
+                    replica.filled = true;
+                    replica.joining = None;
+                    if let Some(slot) = replica.setting.take() {
+                        self.complete_status(slot, Status::Ok, out);
+                    }
                 }
+                self.acknowledge_copy(&packet, Status::Ok, out);
             }
             (Work::Read(to, offset), StepResult::Block(data)) => {
                 let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
@@ -756,7 +758,7 @@ impl Hib {
             self.serve_again(source, out);
             return;
         }
-        let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
+        let copies: Vec<NodeId> = replica.copies.keys().copied().chain(self.still_invalid(page)).collect();
         let (at, size, data, answer) = match (&packet.body, result) {
             (Body::Atomic { at, size, op, operand, compare, .. }, StepResult::Loaded(old)) => {
                 let new = op.apply(*size, old, *operand, *compare);
