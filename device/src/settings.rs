@@ -170,7 +170,12 @@ impl Settings {
         range("holds", hib.holds.into(), holds, "at least --hold and at most 1048576")?;
         hib.pending_writes = self.pending_writes.unwrap_or(hib.pending_writes);
         let pending = (1..=1024).contains(&hib.pending_writes);
-        range("pending-writes", hib.pending_writes.into(), pending, "1 to 1024: without one, no store could ever be made")?;
+        range(
+            "pending-writes",
+            hib.pending_writes.into(),
+            pending,
+            "1 to 1024: without one, no store could ever be made",
+        )?;
         hib.fanout_by_switch = self.fanout_by_switch.unwrap_or(hib.fanout_by_switch);
         hib.msix = self.msix.unwrap_or(false);
         let spin = self.spin_us.unwrap_or(0);
