@@ -74,6 +74,12 @@ pub enum ClientError {
         /// Why.
         status: Status,
     },
+    /// A store has not been performed.
+    #[error("stores are not quiet: {status}")]
+    Store {
+        /// Why.
+        status: Status,
+    },
     /// An address outside the guest's memory.
     #[error("{address:#x} is outside the guest's memory")]
     Address {
