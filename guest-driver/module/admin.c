@@ -30,6 +30,8 @@ static const char * const tg_opcode_names[] = {
 	[TG_ADMIN_QUEUE_RESUME] = "QUEUE_RESUME",
 	[TG_ADMIN_REPLICA_SET] = "REPLICA_SET",
 	[TG_ADMIN_REPLICA_CLEAR] = "REPLICA_CLEAR",
+	[TG_ADMIN_REPLICA_MOVE] = "REPLICA_MOVE",
+	[TG_ADMIN_REPLICA_INVALID] = "REPLICA_INVALID",
 };
 
 /* What the board's status codes look like to a process; 0 means EREMOTEIO. */
@@ -58,6 +60,7 @@ static const int tg_errnos[] = {
 	[TG_ERR_QUEUE_HEADER] = -EIO,
 	[TG_ERR_NOT_QUEUE] = -EINVAL,
 	[TG_ERR_NO_HOLD] = -ENOSPC,
+	[TG_ERR_MOVING] = -EBUSY,
 };
 
 /**
@@ -432,6 +435,15 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 	if (c->opcode == TG_ADMIN_REPLICA_CLEAR &&
 	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
 		dev_dbg(&tg->dev, "REPLICA_CLEAR %u: status %u\n", c->index, status);
+		return;
+	}
+	/*
+	 * A home that has gone, or moves elsewhere; a page that was revoked before the
+	 * board could be told that nobody sees it.
+	 */
+	if (c->opcode == TG_ADMIN_REPLICA_MOVE || c->opcode == TG_ADMIN_REPLICA_INVALID) {
+		dev_dbg(&tg->dev, "%s %u: status %u\n", tg_opcode_names[c->opcode],
+			c->index, status);
 		return;
 	}
 	if (status == TG_ERR_PRIVATE_MEMORY) {

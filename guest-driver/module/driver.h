@@ -18,6 +18,8 @@
  * queue_buffers.c
  *           their buffers: copy and link, without kernel calls
  * replica.c replicated segments of this node
+ * replica_pages.c
+ *           which of their pages processes may see
  * file.c    character device
  *
  * Locks, outermost first:
@@ -36,6 +38,9 @@
  *                     Who changes what a replicated segment is for the board,
  *                     from its first command to its last. Its objects are torn
  *                     down behind it.
+ * tg_replicated.answer_lock
+ *                     Who tells the board that nobody sees a page any more. Those
+ *                     who hold it wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time.
  * mm.mmap_lock        Taken inside op_lock to charge memory and to touch a
@@ -111,6 +116,9 @@ struct eventfd_ctx;
  * it does not answer a load in time, while posted stores wait for it.
  */
 #define TG_SILENCE (5 * HZ)
+
+/* How long a copy may take that a home is busy with. */
+#define TG_JOIN_PATIENCE (10 * HZ)
 
 /* A board that answers, but leaves a quick command undone this long, is dead. */
 #define TG_ADMIN_PATIENCE (30 * HZ)
@@ -541,16 +549,61 @@ struct tg_remote {
 };
 
 /**
+ * struct tg_source - pages that a segment's are copies of
+ * @node: Where they are: at this node, if it is the home.
+ * @page: First export page there.
+ * @generation: Of their grant there.
+ */
+struct tg_source {
+	u32 node;
+	u32 page;
+	u64 generation;
+};
+
+/**
+ * struct tg_replica_page - one page of a replicated segment
+ * @home: Home node, or TG_REPLICA_HERE. Under map_lock.
+ * @moves: Number of times that the board told of another home. Under map_lock.
+ * @losses: Number of times that the board told of a store to it, so that the copy is not
+ *	valid any more. Under map_lock.
+ * @tries: Number of times that it was filled because somebody waited, or could not be.
+ * @valid: Processes may see it. Written under map_lock for writing.
+ * @awaited: It has been filled for those who wait for it, and none has seen it yet.
+ * @filled: Since when, in jiffies. Under map_lock.
+ * @seen: When the first of them saw it, in nanoseconds since the start.
+ */
+struct tg_replica_page {
+	u32 home;
+	u32 moves;
+	u32 losses;
+	u32 tries;
+	bool valid;
+	bool awaited;
+	unsigned long filled;
+	u64 seen;
+};
+
+/**
  * struct tg_replicated - a replicated segment of this node: the home, or a copy
  * @seg: Its export pages, name and memory.
  * @lock: See the top of this file.
  * @offer: Name, secret, size, and for whom it is when this node is the home.
  * @mode: TG_REPLICA_*.
- * @rights: TG_RIGHT_* of its processes, and of its grant.
+ * @rights: TG_RIGHT_* of its processes.
+ * @source: What it was made a copy of. Under @lock.
+ * @generation: Of its grant. Under @lock.
  * @own: The way of their stores to it, from its creation on. Set under map_lock.
  * @set: Number of its pages that the board may take for replicated ones. Under @lock.
- * @home: Home node, or TG_REPLICA_HERE. Under map_lock.
  * @status: Why it is an orphan, TG_ERR_*, or 0. Under map_lock.
+ * @pages: Its pages.
+ * @page_count: Number of them.
+ * @wanted: Pages that somebody waits for, one bit each.
+ * @unanswered: Pages of which the board waits to hear that nobody sees them.
+ * @wait: Those who wait for pages.
+ * @fill: Fills them.
+ * @answer: Answers the board.
+ * @answer_lock: See the top of this file.
+ * @left: The board waits for no answer any more. Under @answer_lock.
  */
 struct tg_replicated {
 	struct tg_segment seg;
@@ -558,10 +611,20 @@ struct tg_replicated {
 	struct tg_export offer;
 	u32 mode;
 	u32 rights;
+	struct tg_source source;
+	u64 generation;
 	struct tg_remote *own;
 	u32 set;
-	u32 home;
 	u32 status;
+	struct tg_replica_page *pages;
+	u32 page_count;
+	unsigned long *wanted;
+	unsigned long *unanswered;
+	wait_queue_head_t wait;
+	struct work_struct fill;
+	struct delayed_work answer;
+	struct mutex answer_lock;
+	bool left;
 };
 
 /**
@@ -645,6 +708,7 @@ static inline bool tg_gone(const struct tg_device *tg)
 
 /* main.c */
 extern struct workqueue_struct *tg_workers;
+extern struct workqueue_struct *tg_answerers;
 bool tg_device_answers(struct tg_device *tg);
 void tg_device_lost(struct tg_device *tg);
 void tg_device_check(struct tg_device *tg, unsigned long since);
@@ -726,6 +790,7 @@ int tg_remote_ack(struct tg_file *file, u32 handle);
 /* map.c */
 int tg_mmap(struct file *filp, struct vm_area_struct *vma);
 void tg_zap(struct tg_object *obj);
+void tg_zap_unit(struct tg_object *obj, u32 unit);
 void tg_zap_all(struct tg_device *tg);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
@@ -759,12 +824,34 @@ void tg_queues_lost(struct tg_device *tg);
 int tg_replicate(struct tg_file *file, struct tg_replica *arg,
 		 struct tg_replicated **created);
 void tg_replica_publish(struct tg_replicated *replica);
+int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
+			u32 *status);
 int tg_replica_adopt(struct tg_file *file, u32 handle);
+int tg_replica_move(struct tg_file *file, u32 handle);
 int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg);
-void tg_replica_event(struct tg_device *tg, u64 value);
+void tg_replica_orphan(struct tg_replicated *replica, u32 status);
+void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
 struct tg_remote *tg_replica_end(struct tg_replicated *replica);
 bool tg_replica_leave(struct tg_replicated *replica);
 void tg_replica_free(struct tg_replicated *replica);
+
+/* replica_pages.c */
+int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home);
+void tg_replica_pages_exit(struct tg_replicated *replica);
+void tg_replica_pages_rehome(struct tg_replicated *replica, u32 home);
+u32 tg_replica_pages_home(const struct tg_replicated *replica);
+bool tg_replica_pages_any_home(struct tg_replicated *replica);
+void tg_replica_pages_forget(struct tg_replicated *replica);
+void tg_replica_pages_leave(struct tg_replicated *replica);
+void tg_replica_pages_quiet(struct tg_replicated *replica);
+bool tg_replica_page_is_home(struct tg_replicated *replica, u32 i, u32 *moves);
+void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves);
+void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home);
+u32 tg_replica_page_losses(struct tg_replicated *replica, u32 i);
+void tg_replica_page_filled(struct tg_replicated *replica, u32 i, u32 losses);
+void tg_replica_page_lost(struct tg_replicated *replica, u32 i);
+bool tg_replica_page_see(struct tg_replicated *replica, u32 i, u32 *tries);
+void tg_replicas_lost(struct tg_device *tg);
 
 /* queue_map.c */
 s64 tg_holder_join(struct tg_nqueue *queue);

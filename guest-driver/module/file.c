@@ -543,6 +543,13 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		err = tg_gone(tg) ? -ENODEV : tg_replica_adopt(file, arg.handle.handle);
 		up_read(&tg->op_lock);
 		break;
+	case TG_IOCTL_REPLICA_MOVE:
+		if (arg.handle.reserved)
+			return -EINVAL;
+		down_read(&tg->op_lock);
+		err = tg_gone(tg) ? -ENODEV : tg_replica_move(file, arg.handle.handle);
+		up_read(&tg->op_lock);
+		break;
 	case TG_IOCTL_STATE:
 		if (arg.state.reserved)
 			return -EINVAL;

@@ -24,6 +24,9 @@
  */
 struct workqueue_struct *tg_workers;
 
+/* Tells boards what others' stores wait for: those who work here wait for no one else. */
+struct workqueue_struct *tg_answerers;
+
 static dev_t tg_devt;
 static DEFINE_IDA(tg_minors);
 
@@ -83,6 +86,7 @@ void tg_device_lost(struct tg_device *tg)
 		tg_zap_all(tg);
 		tg_remotes_lost(tg);
 		tg_queues_lost(tg);
+		tg_replicas_lost(tg);
 	}
 	up_write(&tg->map_lock);
 	if (!before) {
@@ -579,10 +583,15 @@ static int __init tg_init(void)
 	tg_workers = alloc_workqueue(TG_NAME, WQ_UNBOUND, 0);
 	if (!tg_workers)
 		return -ENOMEM;
+	tg_answerers = alloc_workqueue(TG_NAME "_answers", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!tg_answerers) {
+		err = -ENOMEM;
+		goto err_workers;
+	}
 	tg_mount = kern_mount(&tg_fs);
 	if (IS_ERR(tg_mount)) {
 		err = PTR_ERR(tg_mount);
-		goto err_workers;
+		goto err_answerers;
 	}
 	err = class_register(&tg_class);
 	if (err)
@@ -601,6 +610,8 @@ err_class:
 	class_unregister(&tg_class);
 err_mount:
 	kern_unmount(tg_mount);
+err_answerers:
+	destroy_workqueue(tg_answerers);
 err_workers:
 	destroy_workqueue(tg_workers);
 	return err;
@@ -611,6 +622,7 @@ static void __exit tg_exit(void)
 	pci_unregister_driver(&tg_driver);
 	/* The last teardowns; after them nothing holds a board any more. */
 	destroy_workqueue(tg_workers);
+	destroy_workqueue(tg_answerers);
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 	class_unregister(&tg_class);
 	kern_unmount(tg_mount);

@@ -203,6 +203,7 @@ static void tg_object_kill_locked(struct tg_object *obj)
 		own = tg_replica_of(obj)->own;
 		if (own)
 			tg_object_kill_locked(&own->obj);
+		tg_replica_pages_quiet(tg_replica_of(obj));
 	}
 	tg_zap(obj);
 }

@@ -14,13 +14,26 @@
  *    grant, REPLICA_SET of each page, import, name
  *    import (its stores have arrived everywhere), name, REPLICA_CLEAR of each page, grant
  *
- * The grant of a copy admits this node alone, that of a home whom it is offered to. So
- * a copy that becomes the home is detached and attached again; memory, export pages and
- * the number of the import stay, and with them mappings and offsets.
+ * The grant of a copy admits whom the copy is offered to, as that of a home does: the
+ * copy may become the home at any time, and then its grant is right already. Until
+ * then it lets nobody in, since a board takes nothing from others for a page whose home
+ * is elsewhere.
+ *
+ * The home moves to a copy page by page, in order, while all go on
+ * (tg_replica_move()). Nothing is taken down or set up for that at any node but the name,
+ * which the new home has, too, from then on; at the old one joins are refused by the
+ * board. Should it fail midway, pages have different homes. That is as good as one home
+ * to all but those who join, and it is over when some node has moved all of them. Every
+ * page knows its home; the segment's home is that of its last page, which is the last
+ * to move, so all nodes name the same.
  *
  * An orphan, whose home has gone, is dead until it is adopted: its pages are taken out
  * of all page tables, and its import says why. The board says so of one page at a time;
- * the whole segment is an orphan with the first of them.
+ * the whole segment is an orphan with the first of them. Since what the home knows of
+ * it has gone, too, it is detached to be adopted, and attached again; memory, export
+ * pages and the number of the import stay, and with them mappings and offsets.
+ *
+ * Which pages processes may see is the business of replica_pages.c.
  *
  * Naively replicated pages (SPEC item 24) have no home: each node makes the segment and
  * joins those of all others, which are told to the same segment one by one.
@@ -31,25 +44,15 @@
 
 #include "driver.h"
 
-/* How long a join that nobody waits for any more may take, and how often it is asked. */
-#define TG_JOIN_PATIENCE (10 * HZ)
+/* How often a join that nobody waits for any more is asked, in milliseconds. */
 #define TG_CLEAR_AGAIN 20
 
-/* Pages that a segment's are copies of: at this node, if it is the home. */
-struct tg_source {
-	u32 node;
-	u32 page;
-	u64 generation;
-};
-
 /* Whom the grant admits: 0, or -EINVAL if this node has no bit. */
-static int tg_replica_admit(const struct tg_replicated *replica, bool home,
-			    struct tg_export *grant)
+static int tg_replica_admit(const struct tg_replicated *replica, struct tg_export *grant)
 {
 	u32 node = replica->seg.obj.tg->node;
 
-	if (home)
-		memcpy(grant->nodes, replica->offer.nodes, sizeof(grant->nodes));
+	memcpy(grant->nodes, replica->offer.nodes, sizeof(grant->nodes));
 	if (!memchr_inv(grant->nodes, 0xff, sizeof(grant->nodes)))
 		return 0;
 	if (node / 64 >= ARRAY_SIZE(grant->nodes))
@@ -59,56 +62,87 @@ static int tg_replica_admit(const struct tg_replicated *replica, bool home,
 	return 0;
 }
 
-static int tg_replica_grant(struct tg_replicated *replica, bool home, u64 *generation)
+/* What the grant lets those in do: what this node's processes may, and those it is for. */
+static u32 tg_replica_grants(const struct tg_replicated *replica)
+{
+	return replica->rights | replica->offer.rights_owner | replica->offer.rights_others;
+}
+
+static int tg_replica_grant(struct tg_replicated *replica)
 {
 	struct tg_export grant = {
 		/* The board replicates whole pages. */
 		.size = (u64)replica->seg.count << TG_UNIT_SHIFT,
-		.rights_owner = replica->rights,
+		.rights_owner = tg_replica_grants(replica),
 	};
 	int err;
 
-	if (home)
-		grant.rights_owner |= replica->offer.rights_owner | replica->offer.rights_others;
-	err = tg_replica_admit(replica, home, &grant);
+	err = tg_replica_admit(replica, &grant);
 	if (err)
 		return err;
-	*generation = 0;
-	return tg_segment_grant(&replica->seg, &grant, generation);
+	replica->generation = 0;
+	return tg_segment_grant(&replica->seg, &grant, &replica->generation);
 }
 
-/* Has the board replicate the granted pages: as a home, or when they are filled. */
-static int tg_replica_set(struct tg_replicated *replica, const struct tg_source *source,
-			  u32 *status)
+/**
+ * tg_replica_set_page() - has the board replicate a granted page
+ * @replica: Replicated segment. The caller holds its lock, and op_lock for reading.
+ * @source: The home of the segment; its node is this one if it is here.
+ * @i: Page, from 0.
+ * @status: What the board said is filled here, if it refused.
+ *
+ * Returns when the copy is filled, and the board may go on with it if the caller is
+ * killed.
+ *
+ * Return: 0, if it was filled, which does not mean that it still is valid; -EINTR if
+ * killed; -ENODEV if the board is gone; or what tg_status_to_errno() makes of @status.
+ */
+int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
+			u32 *status)
 {
 	struct tg_device *tg = replica->seg.obj.tg;
 	union tg_request request = {
 		.replica = {
 			.opcode = TG_ADMIN_REPLICA_SET,
+			.page = replica->seg.first + i,
 			.mode = replica->mode,
 			.node = source->node,
+			.home_page = source->page + i,
 			.home_generation = source->generation,
 		},
 	};
+	u32 losses = tg_replica_page_losses(replica, i);
 	struct tg_admin_completion result;
 	enum tg_admin_class class;
-	u32 i;
 	int err;
 
 	lockdep_assert_held(&replica->lock);
 	class = source->node == tg->node ? TG_ADMIN_QUICK : TG_ADMIN_REMOTE;
+	replica->set = max(replica->set, i + 1);
+	err = tg_admin_request(tg, class, &request, &result);
+	if (err)
+		return err;
+	if (result.status == TG_OK) {
+		tg_replica_page_filled(replica, i, losses);
+		return 0;
+	}
+	/* Filled, and a store has come in between: it is not valid. */
+	if (result.status == TG_ERR_INVALIDATED)
+		return 0;
+	*status = result.status;
+	return tg_status_to_errno(result.status);
+}
+
+static int tg_replica_set(struct tg_replicated *replica, const struct tg_source *source,
+			  u32 *status)
+{
+	u32 i;
+	int err;
+
 	for (i = 0; i < replica->seg.count; i++) {
-		request.replica.page = replica->seg.first + i;
-		request.replica.home_page = source->page + i;
-		/* Should the caller be killed, the board may go on with it. */
-		replica->set = max(replica->set, i + 1);
-		err = tg_admin_request(tg, class, &request, &result);
+		err = tg_replica_set_page(replica, source, i, status);
 		if (err)
 			return err;
-		if (result.status != TG_OK) {
-			*status = result.status;
-			return tg_status_to_errno(result.status);
-		}
 	}
 	return 0;
 }
@@ -154,21 +188,21 @@ static int tg_replica_attach(struct tg_replicated *replica, const struct tg_sour
 		.node = segment->obj.tg->node,
 		.page = segment->first,
 	};
-	u64 generation;
 	int err;
 
 	lockdep_assert_held(&replica->lock);
-	err = tg_replica_grant(replica, !source, &generation);
+	err = tg_replica_grant(replica);
 	if (err)
 		return err;
-	here.generation = generation;
-	err = tg_replica_set(replica, source ? source : &here, status);
+	here.generation = replica->generation;
+	replica->source = source ? *source : here;
+	err = tg_replica_set(replica, &replica->source, status);
 	if (err)
 		return err;
-	err = tg_remote_open_own(replica->own, generation, status);
+	err = tg_remote_open_own(replica->own, replica->generation, status);
 	if (err || source)
 		return err;
-	return tg_segment_announce(segment, &replica->offer, generation);
+	return tg_segment_announce(segment, &replica->offer, replica->generation);
 }
 
 /* Mirror of tg_replica_attach(), whatever that has come to. Nothing is mapped. */
@@ -188,6 +222,7 @@ static int tg_replica_detach(struct tg_replicated *replica)
 		return err;
 	/* What the board had to say of these pages is not said of what they become. */
 	tg_events_consume(replica->seg.obj.tg);
+	tg_replica_pages_forget(replica);
 	return 0;
 }
 
@@ -283,7 +318,11 @@ static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 r
 	mutex_init(&replica->lock);
 	replica->mode = arg->mode;
 	replica->rights = rights;
-	replica->home = arg->home;
+	err = tg_replica_pages_init(replica, count, source ? source->node : TG_REPLICA_HERE);
+	if (err) {
+		kfree(replica);
+		return err;
+	}
 	memcpy(replica->offer.name, arg->name, sizeof(replica->offer.name));
 	memcpy(replica->offer.secret, arg->secret, sizeof(replica->offer.secret));
 	memcpy(replica->offer.nodes, arg->nodes, sizeof(replica->offer.nodes));
@@ -292,6 +331,7 @@ static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 r
 	replica->offer.rights_others = arg->rights_others;
 	err = tg_segment_init(&replica->seg, file, TG_MMAP_REPLICA, arg->name, size);
 	if (err) {
+		tg_replica_pages_exit(replica);
 		kfree(replica);
 		return err;
 	}
@@ -412,7 +452,7 @@ int tg_replicate(struct tg_file *file, struct tg_replica *arg,
 	*created = NULL;
 	arg->status = TG_OK;
 	if (rights & ~TG_RIGHTS_REPLICA || arg->reserved ||
-	    arg->mode < TG_REPLICA_NAIVE || arg->mode > TG_REPLICA_COUNTERS)
+	    arg->mode < TG_REPLICA_NAIVE || arg->mode > TG_REPLICA_INVALIDATE)
 		return -EINVAL;
 	if (arg->home != TG_REPLICA_HERE) {
 		if (arg->mode == TG_REPLICA_NAIVE)
@@ -473,12 +513,94 @@ int tg_replica_adopt(struct tg_file *file, u32 handle)
 		down_write(&tg->map_lock);
 		/* Otherwise it is being closed. */
 		if (obj->open && !tg_gone(tg)) {
-			replica->home = TG_REPLICA_HERE;
+			tg_replica_pages_rehome(replica, TG_REPLICA_HERE);
 			replica->status = TG_OK;
 			obj->dead = false;
 			tg_remote_revive(replica->own);
 		}
 		up_write(&tg->map_lock);
+	}
+	mutex_unlock(&replica->lock);
+out:
+	tg_object_put(obj);
+	return err;
+}
+
+/* Whether the home may move here at all: 0 or a negative errno. */
+static int tg_replica_may_move(const struct tg_replicated *replica)
+{
+	if (replica->mode != TG_REPLICA_OWNER && replica->mode != TG_REPLICA_COUNTERS)
+		return -EINVAL;
+	/* All that the others may do they do here then; what is refused makes orphans. */
+	if (~tg_replica_grants(replica) & TG_RIGHTS_REPLICA)
+		return -EACCES;
+	return 0;
+}
+
+/* Moves the homes of those pages here that have theirs elsewhere. */
+static int tg_replica_move_pages(struct tg_replicated *replica)
+{
+	struct tg_admin_command move = { .opcode = TG_ADMIN_REPLICA_MOVE };
+	struct tg_admin_completion result;
+	u32 i, moves;
+	int err;
+
+	for (i = 0; i < replica->seg.count; i++) {
+		if (tg_replica_page_is_home(replica, i, &moves))
+			continue;
+		move.index = replica->seg.first + i;
+		err = tg_admin(replica->seg.obj.tg, TG_ADMIN_REMOTE, &move, &result);
+		if (!err)
+			err = tg_status_to_errno(result.status);
+		if (err)
+			return err;
+		tg_replica_page_moved_here(replica, i, moves);
+	}
+	return 0;
+}
+
+/**
+ * tg_replica_move() - TG_IOCTL_REPLICA_MOVE: a copy becomes the home, while all go on
+ * @file: File. The caller holds op_lock for reading, and the board is not gone.
+ * @handle: The segment's handle.
+ *
+ * Nothing if it is the home. If this fails midway, some pages have their home here, and
+ * the next call moves the rest; the state says that the home is here when all have.
+ * Blocks, killably.
+ *
+ * Return: 0; -EBADF for a segment this file has not, or that goes; -EINVAL for a naive
+ * one or one of mode TG_REPLICA_INVALIDATE; -EACCES for a copy joined for less than to
+ * load, to store and to atomics; -EEXIST if this node has another segment of its name;
+ * -EBUSY if it is moving elsewhere; -EREMOTEIO if it has no home that lets it go; -EINTR
+ * if killed; -ENODEV if the board is gone; for an orphan, or if the home goes, what
+ * tg_status_to_errno() makes of the reason.
+ */
+int tg_replica_move(struct tg_file *file, u32 handle)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_REPLICA, handle);
+	struct tg_replicated *replica;
+	struct tg_segment *segment;
+	bool announced = false;
+	u32 orphaned;
+	int err;
+
+	if (!obj)
+		return -EBADF;
+	replica = tg_replica_of(obj);
+	segment = &replica->seg;
+	err = tg_replica_begin(replica, &orphaned);
+	if (err)
+		goto out;
+	err = orphaned ? tg_status_to_errno(orphaned) : tg_replica_may_move(replica);
+	/* First, since what has moved cannot be without a name. */
+	if (!err && !segment->published) {
+		err = tg_segment_announce(segment, &replica->offer, replica->generation);
+		announced = !err;
+	}
+	if (!err) {
+		err = tg_replica_move_pages(replica);
+		if (err && announced && !tg_replica_pages_any_home(replica))
+			tg_segment_withdraw(segment);
 	}
 	mutex_unlock(&replica->lock);
 out:
@@ -501,7 +623,7 @@ int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg)
 	if (!obj)
 		return -EBADF;
 	down_read(&tg->map_lock);
-	arg->home = tg_replica_of(obj)->home;
+	arg->home = tg_replica_pages_home(tg_replica_of(obj));
 	arg->status = tg_replica_of(obj)->status;
 	/* The board is lost, and with it the copy. */
 	if (tg_gone(tg) && !arg->status)
@@ -511,7 +633,12 @@ int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg)
 	return 0;
 }
 
-static void tg_replica_orphan(struct tg_replicated *replica, u32 status)
+/**
+ * tg_replica_orphan() - a replicated segment has no home any more
+ * @replica: Replicated segment. The caller holds map_lock for writing.
+ * @status: Why, TG_ERR_*.
+ */
+void tg_replica_orphan(struct tg_replicated *replica, u32 status)
 {
 	struct tg_object *obj = &replica->seg.obj;
 
@@ -522,6 +649,7 @@ static void tg_replica_orphan(struct tg_replicated *replica, u32 status)
 	replica->status = status ? status : TG_ERR_NOT_HOME;
 	obj->dead = true;
 	tg_zap(obj);
+	wake_up_all(&replica->wait);
 	if (replica->own)
 		tg_remote_orphan(replica->own, replica->status);
 }
@@ -529,24 +657,29 @@ static void tg_replica_orphan(struct tg_replicated *replica, u32 status)
 /**
  * tg_replica_event() - the board reports the state of a replicated page
  * @tg: Board.
+ * @home: Its home, if it has moved.
  * @value: Export page in bits 63:32, status in 31:16, TG_REPLICA_EVENT_* bits.
  */
-void tg_replica_event(struct tg_device *tg, u64 value)
+void tg_replica_event(struct tg_device *tg, u32 home, u64 value)
 {
 	u32 page = upper_32_bits(value);
 	struct tg_object *obj;
 	unsigned long handle;
 
-	/* Where its home is does not matter to its processes. */
-	if (!(value & TG_REPLICA_EVENT_ORPHANED))
-		return;
 	down_write(&tg->map_lock);
 	xa_for_each(&tg->replicas, handle, obj) {
-		const struct tg_segment *segment = tg_segment_of(obj);
+		struct tg_replicated *replica = tg_replica_of(obj);
+		const struct tg_segment *segment = &replica->seg;
 
 		if (page < segment->first || page - segment->first >= segment->count)
 			continue;
-		tg_replica_orphan(tg_replica_of(obj), value >> 16 & 0xffff);
+		page -= segment->first;
+		if (value & TG_REPLICA_EVENT_MOVED)
+			tg_replica_page_moved(replica, page, home);
+		if (value & TG_REPLICA_EVENT_INVALID)
+			tg_replica_page_lost(replica, page);
+		if (value & TG_REPLICA_EVENT_ORPHANED)
+			tg_replica_orphan(replica, value >> 16 & 0xffff);
 		break;
 	}
 	up_write(&tg->map_lock);
@@ -578,6 +711,7 @@ bool tg_replica_leave(struct tg_replicated *replica)
 	if (tg_gone(replica->seg.obj.tg) || tg_segment_withdraw(&replica->seg) ||
 	    tg_replica_clear(replica))
 		return false;
+	tg_replica_pages_leave(replica);
 	return tg_segment_leave(&replica->seg);
 }
 
@@ -589,5 +723,6 @@ void tg_replica_free(struct tg_replicated *replica)
 {
 	if (replica->own)
 		tg_object_put(&replica->own->obj);
+	tg_replica_pages_exit(replica);
 	kfree(replica);
 }
