@@ -1108,7 +1108,12 @@ impl Hib {
     fn forget_copy(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
         if replica.copies.remove(&node).is_some() {
-            replica.work.retain(|work| !matches!(work, Work::Read(to, _) if *to == node));
+            let for_it = |work: &Work| matches!(work, Work::Read(to, _) if *to == node);
+            // A step in flight ends the first work, whatever it is then.
+            if let Some(first) = replica.work.front_mut().filter(|first| replica.busy && for_it(first)) {
+                *first = Work::Lost;
+            }
+            replica.work.retain(|work| !for_it(work));
             self.announce_group(page, out);
         }
     }
