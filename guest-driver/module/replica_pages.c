@@ -167,13 +167,15 @@ void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves)
  * tg_replica_page_moved() - the board tells of another home of a page
  * @replica: Replicated segment. The caller holds map_lock for writing.
  * @i: Page, from 0.
- * @home: The node that is it now.
+ * @home: The node that is it now; of an orphan, which has none, no node.
  */
 void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home)
 {
 	struct tg_device *tg = replica->seg.obj.tg;
 
 	lockdep_assert_held_write(&tg->map_lock);
+	if (home >= tg->nodes)
+		return;
 	replica->pages[i].moves++;
 	replica->pages[i].home = home == tg->node ? TG_REPLICA_HERE : home;
 }

@@ -102,6 +102,14 @@ pub enum Bug {
     IgnoreCounters,
     /// I7, E19: the home acknowledges a store before all copies have it.
     AcknowledgeEarly,
+    /// I7, E19: the home acknowledges a store when it has come back to its writer.
+    AcknowledgeReflected,
+    /// I3: a counter that has come down to zero keeps its entry.
+    KeepCounters,
+    /// I4, E22b: a store is counted as taken before it is in memory.
+    TakenEarly,
+    /// E18: one counter for all bytes of a word.
+    CountWords,
     /// E19: the number of a multicast that was given up is used again at once.
     ReuseTags,
     /// I1: what is for some copies goes to the whole group.

@@ -9,18 +9,20 @@ use common::{Failure, PATIENCE};
 use std::process::ExitCode;
 use std::time::Instant;
 use telegraphos::sync::Barrier;
-use telegraphos::{Node, NodeId, ReplicaMode, Replicated};
+use telegraphos::{Node, NodeId, ReplicaMode, Replicated, Status};
 
 const USAGE: &str = "\
 A whiteboard that all nodes draw on at once
 
-Usage: tg-whiteboard NODES [STROKES] [MODE]
-       (on nodes 0 to NODES-1 at once, at most 26; STROKES of each node, or 2000; MODE is 3, with counters of pending writes, or
-       to see what goes wrong 2, without them, or 1, without a home: then the copies differ in the end)
+Usage: tg-whiteboard NODES [STROKES] [MODE] [MOVES]
+       (on nodes 0 to NODES-1 at once, at most 26; STROKES of each node, or 2000; MODE is 3, with counters of pending writes, or 4,
+       with copies that stores make invalid, or to see what goes wrong 2, without counters, or 1, without a home: then the copies
+       differ in the end; in modes 2 and 3 each node takes the home to itself once in MOVES strokes, or 0, never)
 
 Exit codes: 0 done, 1 the copies differ or went back, 2 usage, 3 the board, the driver or a peer refused.
 
-Example: telegraphos run --nodes 3 -- tg-whiteboard 3
+Examples: telegraphos run --nodes 3 -- tg-whiteboard 3
+          telegraphos run --nodes 3 -- tg-whiteboard 3 2000 3 100
 ";
 
 const NAME: &str = "whiteboard";
@@ -33,17 +35,18 @@ const RACE: u64 = SUMS + 8 * 32;
 const SIZE: u64 = RACE + 8;
 
 fn main() -> ExitCode {
-    common::main(USAGE, [None, Some(2000), Some(3)], |[nodes, strokes, mode]| {
+    common::main(USAGE, [None, Some(2000), Some(3), Some(0)], |[nodes, strokes, mode, moves]| {
         let mode = match mode {
             1 => ReplicaMode::Naive,
             2 => ReplicaMode::Owner,
+            4 => ReplicaMode::Invalidate,
             _ => ReplicaMode::Counters,
         };
-        draw(nodes.clamp(1, 26) as NodeId, strokes, mode)
+        draw(nodes.clamp(1, 26) as NodeId, strokes, mode, moves)
     })
 }
 
-fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode) -> Result<(), Failure> {
+fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode, moves: u64) -> Result<(), Failure> {
     let node = Node::open()?;
     let me = node.id();
     let everybody: Vec<NodeId> = (0..nodes).collect();
@@ -57,7 +60,8 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode) -> Result<(), Failure> {
     } else {
         let board = match me {
             0 => Replicated::create(&node, NAME, SIZE).replica_mode(mode).mode(0o606).create()?,
-            _ => common::patiently(|| Replicated::join(&node, 0, NAME).replica_mode(mode).open())?,
+            // Should this node become the home, all the others are copies of its own.
+            _ => common::patiently(|| Replicated::join(&node, 0, NAME).replica_mode(mode).mode(0o606).open())?,
         };
         barrier = Barrier::join(&node, "whiteboard-barrier", &everybody, me.into(), 0o606, PATIENCE)?;
         board
@@ -74,7 +78,16 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode) -> Result<(), Failure> {
     };
     let (mut x, mut y) = (next() % WIDTH, next() % HEIGHT);
     let mut seen = Seen::default();
+    let mut taken = 0;
     for stroke in 0..strokes {
+        if moves != 0 && stroke % moves == u64::from(me) * moves / u64::from(nodes) {
+            match board.take_home() {
+                Ok(()) => taken += 1,
+                // Another node is faster.
+                Err(error) if matches!(error.status(), Some(Status::Busy | Status::NotHome)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         // A walk in which every step leaves its letter.
         match next() % 4 {
             0 => x = (x + 1) % WIDTH,
@@ -90,7 +103,7 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode) -> Result<(), Failure> {
     }
     // The barrier waits for quiet first: behind it, everybody has all stores of all.
     barrier.wait_timeout(PATIENCE)?;
-    println!("node {me}: {strokes} strokes in {:.1?}", begun.elapsed());
+    println!("node {me}: {strokes} strokes in {:.1?}, and {taken} times the home", begun.elapsed());
 
     let mut picture = [0u8; SUMS as usize];
     board.load_slice(0, &mut picture)?;

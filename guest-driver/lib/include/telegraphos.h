@@ -69,6 +69,8 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_REPLICA_OWNER 0x2
 /* The same, with counters of pending writes (SPEC item 25): nobody sees values out of order. */
 #define TG_REPLICA_COUNTERS 0x3
+/* Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28). */
+#define TG_REPLICA_INVALIDATE 0x4
 
 /* Status codes, as in tg_state and from tg_last_status */
 /* Done. */
@@ -133,6 +135,10 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_ERR_NO_HOLD 0x1d
 /* The page is not replicated, or not in this mode, or its home is another node. */
 #define TG_ERR_NOT_HOME 0x1e
+/* The copy is not valid any more: another store has been made. */
+#define TG_ERR_INVALIDATED 0x1f
+/* The page is moving to another home; the store is sent there. */
+#define TG_ERR_MOVING 0x20
 
 /* How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node. */
 typedef struct tg_export_options {
@@ -500,6 +506,9 @@ volatile void *tg_replicated_window(const tg_replicated *replicated);
 /* Tells that this process is about to make so many stores through tg_replicated_window, no more and no fewer. */
 int tg_replicated_announce(const tg_replicated *replicated, uint64_t count);
 
+/* One pointer for loads and stores, both by the board of this node: a load through it is behind this process's stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call on tg_load8 to tg_load64 make such a trip too. */
+volatile void *tg_replicated_trapped(const tg_replicated *replicated);
+
 /* The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it are refused. It belongs to the segment: do not close it. */
 const tg_remote *tg_replicated_remote(const tg_replicated *replicated);
 
@@ -544,6 +553,15 @@ int tg_replicated_acknowledge(const tg_replicated *replicated);
 
 /* Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No other thread uses it meanwhile. */
 int tg_replicated_adopt(const tg_replicated *replicated);
+
+/* Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again. */
+int tg_replicated_take_home(const tg_replicated *replicated);
+
+/* As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy of this node. */
+int tg_replicated_lock(const tg_replicated *replicated, uint64_t offset, int64_t nanoseconds, uint64_t *ticket);
+
+/* As tg_unlock. */
+int tg_replicated_unlock(const tg_replicated *replicated, uint64_t offset, uint64_t ticket);
 
 /* Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time. */
 int tg_broadcast_create(const tg_node *node, const char *name, uint32_t slots, uint32_t message, uint32_t consumers, const tg_export_options *options, tg_broadcast **broadcast);

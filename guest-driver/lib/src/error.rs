@@ -245,6 +245,7 @@ const ERRNOS: &[(Status, Errno)] = &[
     (Status::QueueHeader, Errno::IO),
     (Status::NotQueue, Errno::INVAL),
     (Status::NoHold, Errno::NOSPC),
+    (Status::Moving, Errno::BUSY),
 ];
 
 /// The errno of a status, 0 for [`Status::Ok`]; what has no better one is EREMOTEIO.
@@ -338,7 +339,10 @@ fn import_reason(object: Object, name: &str, node: u32, status: Option<Status>, 
             format!("{object} cannot be imported: it is a segment, not a queue; Node::import opens it")
         }
         Some(Status::NotHome) if kind == Object::Replicated => {
-            format!("{object} cannot be joined: it is not replicated in this mode there, or that node is not its home")
+            format!(
+                "{object} cannot be joined: it is not replicated in this mode there, or that node is not its home, which may have moved; \
+                 ask one of its nodes for it"
+            )
         }
         Some(Status::Busy) if kind == Object::Replicated => {
             format!(
@@ -424,7 +428,11 @@ fn status_remedy(status: Status) -> &'static str {
         Status::NotLocal => "; copy by way of memory of this node",
         Status::NoSpace => "; give something up first",
         Status::QueueHeader => "; a process that maps the queue has written there: make it anew, and import it again",
-        Status::NotHome => "; its home has gone: one of its nodes adopts it, and the others join that one",
+        Status::NotHome => {
+            "; ask one of its nodes for its home and join, import or take it there; if it has gone, one of them adopts it"
+        }
+        Status::Moving | Status::Busy => "; try again",
+        Status::Invalidated => "; load again",
         Status::NotQueue => "; enqueue through Queue::import only",
         _ => "",
     }

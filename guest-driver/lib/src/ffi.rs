@@ -12,7 +12,7 @@
 //! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use; operations,
 //! barriers, broadcasts and their consumers are for one thread at a time. All of them keep their node open.
 
-use crate::sync::{Barrier, TicketLock};
+use crate::sync::{Barrier, LockMemory, TicketLock};
 use crate::{
     AtomicWord, Broadcast, BroadcastConsumer, Error, LaunchStyle, Node, NodeId, Operation, Outcome, PageCounter, Queue,
     Remote, RemoteQueue, ReplicaMode, Replicated, Result, Rights, Secret, Segment, State, Status, Word,
@@ -421,6 +421,22 @@ unsafe fn load<T: Word>(
     })
 }
 
+/// Takes a ticket lock, which C unlocks; `ticket` is the caller's place for it, or null.
+fn lock<M: LockMemory>(memory: &M, offset: u64, nanoseconds: i64, ticket: *mut u64) -> Result<c_int> {
+    if ticket.is_null() {
+        return Err(missing("the place for the ticket"));
+    }
+    let lock = TicketLock::new(memory, offset)?;
+    let guard = match limit(nanoseconds) {
+        Some(limit) => lock.lock_timeout(limit)?,
+        None => lock.lock()?,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { ticket.write(guard.ticket()) };
+    std::mem::forget(guard);
+    Ok(0)
+}
+
 /// The mode of a replicated segment from C, 0 for the default.
 fn replica_mode(number: u32) -> Result<ReplicaMode> {
     match number {
@@ -428,7 +444,7 @@ fn replica_mode(number: u32) -> Result<ReplicaMode> {
         number => ReplicaMode::from_u32(number).ok_or_else(|| Error::Argument {
             what: "the mode of a replicated segment",
             value: number.to_string(),
-            expected: "TG_REPLICA_NAIVE, TG_REPLICA_OWNER, TG_REPLICA_COUNTERS, or 0 for that".into(),
+            expected: "TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE, or 0 for TG_REPLICA_COUNTERS".into(),
         }),
     }
 }
@@ -979,22 +995,8 @@ functions! {
 
     /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
     fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
-        guard(|| {
-            if ticket.is_null() {
-                return Err(missing("the place for the ticket"));
-            }
-            // SAFETY: the caller's promise.
-            let lock = TicketLock::new(unsafe { given(remote, "the import")? }, offset)?;
-            let guard = match limit(nanoseconds) {
-                Some(limit) => lock.lock_timeout(limit)?,
-                None => lock.lock()?,
-            };
-            // SAFETY: the caller's promise.
-            unsafe { ticket.write(guard.ticket()) };
-            // C unlocks it.
-            std::mem::forget(guard);
-            Ok(0)
-        })
+        // SAFETY: the caller's promise.
+        guard(|| lock(unsafe { given(remote, "the import")? }, offset, nanoseconds, ticket))
     }
 
     /// Waits for quiet of all imports of the node handle, then lets the next one in.
@@ -1427,6 +1429,12 @@ functions! {
         })
     }
 
+    /// One pointer for loads and stores, both by the board of this node: a load through it is behind this process's stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call on tg_load8 to tg_load64 make such a trip too.
+    fn tg_replicated_trapped(replicated: *const Replicated) -> Window {
+        // SAFETY: the caller's promise.
+        Window(unsafe { replicated.as_ref() }.map_or(std::ptr::null_mut(), |r| r.trapped_ptr().cast()))
+    }
+
     /// The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it are refused. It belongs to the segment: do not close it.
     fn tg_replicated_remote(replicated: *const Replicated) -> *const Remote {
         // SAFETY: the caller's promise.
@@ -1547,6 +1555,30 @@ functions! {
         guard(|| {
             // SAFETY: the caller's promise.
             unsafe { given(replicated, "the replicated segment")? }.adopt()?;
+            Ok(0)
+        })
+    }
+
+    /// Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again.
+    fn tg_replicated_take_home(replicated: *const Replicated) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(replicated, "the replicated segment")? }.take_home()?;
+            Ok(0)
+        })
+    }
+
+    /// As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy of this node.
+    fn tg_replicated_lock(replicated: *const Replicated, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| lock(unsafe { given(replicated, "the replicated segment")? }, offset, nanoseconds, ticket))
+    }
+
+    /// As tg_unlock.
+    fn tg_replicated_unlock(replicated: *const Replicated, offset: u64, ticket: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            TicketLock::new(unsafe { given(replicated, "the replicated segment")? }, offset)?.unlock(ticket)?;
             Ok(0)
         })
     }
@@ -1847,6 +1879,9 @@ mod tests {
             assert!(
                 tg_replicated_memory(std::ptr::null()).is_null() && tg_replicated_remote(std::ptr::null()).is_null()
             );
+            assert_eq!(tg_replicated_take_home(std::ptr::null()), invalid);
+            assert_eq!(tg_replicated_lock(std::ptr::null(), 0, 0, std::ptr::null_mut()), invalid);
+            assert_eq!(last_error(), "the replicated segment is NULL: expected a pointer");
             assert_eq!(tg_store8(std::ptr::null(), 0, 1), invalid);
             assert_eq!(last_error(), "the replicated segment is NULL: expected a pointer");
             assert_eq!(tg_load64(std::ptr::null(), 0, std::ptr::null_mut()), invalid);

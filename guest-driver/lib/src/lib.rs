@@ -112,7 +112,7 @@ pub use node::{Info, Node};
 pub use operation::{LaunchStyle, MAX_COPY, Operation, Outcome, copy, copy_nbi};
 pub use queue::{Queue, QueueBuilder, QueueImportBuilder, QueueState, RemoteQueue};
 pub use remote::{ImportBuilder, Remote, State};
-pub use replicated::{JoinBuilder, ReplicaMode, ReplicaState, Replicated, ReplicatedBuilder};
+pub use replicated::{Adaptive, JoinBuilder, ReplicaMode, ReplicaState, Replicated, ReplicatedBuilder};
 pub use segment::{ExportBuilder, Segment};
 pub use telegraphos_wire::{NodeId, Rights, Status};
 

@@ -47,6 +47,7 @@ ioctls! {
     replica_leave, 19, Handle;
     replica_state, 20, ReplicaState;
     replica_adopt, 21, Handle;
+    replica_move, 22, Handle;
 }
 
 /// Memory mapped from the device; unmapped on drop.

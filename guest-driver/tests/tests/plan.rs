@@ -42,6 +42,7 @@ fn programs_explain_themselves() {
         (env!("CARGO_BIN_EXE_tg-copy"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-farm"), &["0"]),
         (env!("CARGO_BIN_EXE_tg-whiteboard"), &["1"]),
+        (env!("CARGO_BIN_EXE_tg-hotpage"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-broadcast"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-mailbox"), &["1"]),
     ];

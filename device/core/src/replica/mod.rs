@@ -527,6 +527,11 @@ impl Hib {
     }
 
     fn begin_work(&mut self, page: u32, work: Work, out: &mut Vec<Action>) -> Served {
+        if let Work::Request(source, packet) = &work {
+            if *source == self.config.node && self.config.has(Bug::TakenEarly) {
+                self.taken(packet, out);
+            }
+        }
         if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
@@ -536,19 +541,25 @@ impl Hib {
 
     // ---- counters ----
 
+    /// Which counts of a word a store of these bytes has.
+    fn counts(&self, offset: u32, size: u8) -> std::ops::Range<usize> {
+        if self.config.has(Bug::CountWords) { 0..1 } else { lanes(offset, size) }
+    }
+
     /// Counts a store of this node's processor as pending, if the cache has room (SPEC items 25 and 26).
     fn count_pending(&mut self, page: u32, offset: u32, size: u8) -> bool {
         let capacity = usize::from(self.config.pending_writes);
+        let lanes = self.counts(offset, size);
         let pending = &mut self.server.replicas.pending;
         let word = (page, offset & !7);
         if !pending.contains_key(&word) && pending.len() >= capacity {
             return false;
         }
         let counts = pending.entry(word).or_default();
-        if lanes(offset, size).any(|lane| counts[lane] == u16::MAX) {
+        if lanes.clone().any(|lane| counts[lane] == u16::MAX) {
             return false;
         }
-        for lane in lanes(offset, size) {
+        for lane in lanes {
             counts[lane] += 1;
         }
         true
@@ -556,14 +567,15 @@ impl Hib {
 
     /// The store has come back.
     fn count_reflected(&mut self, page: u32, offset: u32, size: u8, out: &mut Vec<Action>) {
+        let (lanes, keep) = (self.counts(offset, size), self.config.has(Bug::KeepCounters));
         let pending = &mut self.server.replicas.pending;
         let word = (page, offset & !7);
         let Some(counts) = pending.get_mut(&word) else { return };
-        for lane in lanes(offset, size) {
+        for lane in lanes {
             counts[lane] = counts[lane].saturating_sub(1);
         }
         // Only counters that are not zero are kept.
-        if counts.iter().all(|count| *count == 0) {
+        if counts.iter().all(|count| *count == 0) && !keep {
             pending.remove(&word);
         }
         self.counters_freed(out);
@@ -580,7 +592,7 @@ impl Hib {
         let Some(counts) = self.server.replicas.pending.get(&(page, offset & !7)) else {
             return vec![(offset, size, data)];
         };
-        let free = |from: u32, size: u8| lanes(from, size).all(|lane| counts[lane] == 0);
+        let free = |from: u32, size: u8| self.counts(from, size).all(|lane| counts[lane] == 0);
         let mut parts = Vec::new();
         let mut at = 0u32;
         while at < u32::from(size) {
@@ -749,7 +761,7 @@ impl Hib {
     fn performed_at(&mut self, page: u32, source: NodeId, result: StepResult, out: &mut Vec<Action>) {
         let own = source == self.config.node;
         let Some(packet) = self.detach(source, out) else { return };
-        if own {
+        if own && !self.config.has(Bug::TakenEarly) {
             self.taken(&packet, out);
         }
         let Some(replica) = self.server.replicas.pages.get(&page) else { return };
@@ -896,7 +908,9 @@ impl Hib {
     /// Sends the same to all these nodes; `answer` goes out when all of them have taken it (SPEC E19).
     fn multicast(&mut self, to: &[NodeId], body: Body, answer: Option<(Packet, Body)>, out: &mut Vec<Action>) {
         let moves = matches!(answer, Some((Packet { body: Body::Move { .. }, .. }, _)));
-        let early = self.config.has(Bug::AcknowledgeEarly) && !moves;
+        let own = answer.as_ref().is_some_and(|(packet, _)| packet.src == self.config.node);
+        let early =
+            self.config.has(Bug::AcknowledgeEarly) && !moves || own && self.config.has(Bug::AcknowledgeReflected);
         if to.is_empty() || early {
             if let Some((packet, body)) = answer.clone() {
                 self.reply_to(&packet, body, out);
@@ -990,13 +1004,16 @@ impl Hib {
             return;
         }
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
+        let come_back = multicast.answer.as_ref().is_some_and(|(packet, _)| packet.src == node);
+        let early = come_back && self.config.has(Bug::AcknowledgeReflected);
+        let answer = multicast.answer.take_if(|_| done || early);
         if done {
-            let answer = self.server.replicas.multicasts.remove(&tag).and_then(|multicast| multicast.answer);
-            match answer {
-                Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet, out),
-                Some((packet, body)) => self.reply_to(&packet, body, out),
-                None => {}
-            }
+            self.server.replicas.multicasts.remove(&tag);
+        }
+        match answer {
+            Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet, out),
+            Some((packet, body)) => self.reply_to(&packet, body, out),
+            None => {}
         }
         if !matches!(status, Status::Ok | Status::Invalidated) {
             // It has no such copy, or cannot write it: it is none any more.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How to create and to join a replicated segment.
 
+use super::adaptive::Adaptive;
 use super::segment::Replicated;
 use crate::error::{Error, Object, Result, name_bytes, status_of};
 use crate::node::{Inner, Node};
+use crate::remote::{ImportBuilder, Remote};
 use crate::segment::{mode_digits, node_set};
 use crate::sys;
 use crate::{NodeId, Rights, Secret, Status};
@@ -24,11 +26,16 @@ pub enum ReplicaMode {
     /// The same with counters of pending writes (SPEC item 25), which keep that away.
     #[default]
     Counters = admin::COUNTERS,
+    /// Stores go to the home alone, and make the copies invalid (SPEC item 28): whoever loads from one then waits, in a page fault, until its
+    /// whole page (64 KiB) has been filled again. For pages that are stored to often and read seldom. A store counts as this process's own
+    /// when all nodes have let go of the page, so a load behind it takes that much longer, too. When the home dies, what only it had is lost.
+    Invalidate = admin::INVALIDATE,
 }
 
 impl ReplicaMode {
     /// Every mode.
-    pub const ALL: [ReplicaMode; 3] = [ReplicaMode::Naive, ReplicaMode::Owner, ReplicaMode::Counters];
+    pub const ALL: [ReplicaMode; 4] =
+        [ReplicaMode::Naive, ReplicaMode::Owner, ReplicaMode::Counters, ReplicaMode::Invalidate];
 
     pub(crate) fn from_u32(number: u32) -> Option<ReplicaMode> {
         ReplicaMode::ALL.into_iter().find(|mode| *mode as u32 == number)
@@ -183,8 +190,8 @@ impl JoinBuilder {
     }
 
     /// What this process wants, by the first digit, all of which the home must grant: 4 to load, 6 (the default) to load, store and use atomics.
-    /// The whole, as in [`ReplicatedBuilder::mode`], says who may join here should this node become the home ([`Replicated::adopt`]);
-    /// `0o600` unless told otherwise.
+    /// The whole, as in [`ReplicatedBuilder::mode`], says who may join here should this node become the home
+    /// ([`Replicated::take_home`], [`Replicated::adopt`]); `0o600` unless told otherwise.
     pub fn mode(mut self, mode: u32) -> Self {
         self.common.mode = mode;
         self
@@ -196,7 +203,7 @@ impl JoinBuilder {
         self
     }
 
-    /// Admits only these nodes, below 256, should this node become the home.
+    /// Admits only these nodes, below 256, should this node become the home: the others' copies are orphans then.
     pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
         self.common.nodes = Some(nodes.to_vec());
         self
@@ -204,6 +211,23 @@ impl JoinBuilder {
 
     fn request(&self) -> Result<uapi::Replica> {
         self.common.request(self.home.into(), 0)
+    }
+
+    /// Opens the segment as an ordinary import, whose loads and stores go to the home, and makes a copy here once this node has made `reads`
+    /// loads from one of its pages (64 KiB), or `writes` stores and atomics to it, as the board's page access counters tell (SPEC item 22); 0
+    /// counts none. See [`Adaptive`](super::Adaptive).
+    pub fn when_used(self, reads: u64, writes: u64) -> Result<Adaptive> {
+        Adaptive::open(self, reads, writes)
+    }
+
+    /// The import of the home's pages, with the rights that this wants.
+    pub(super) fn import(&self) -> Result<Remote> {
+        let (rights, _) = rights_of_mode(self.common.mode)?;
+        let node = Node { inner: self.common.inner.clone() };
+        ImportBuilder::new(&node, Object::Replicated, self.home, &self.common.name)
+            .rights(rights)
+            .secret(self.common.secret)
+            .open()
     }
 
     /// Asks the driver: a copy, or for a naive segment that exists here already the pages of one more node.

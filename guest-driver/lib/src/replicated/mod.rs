@@ -23,6 +23,7 @@
 //! | `segment` | [`Replicated`]: a copy, and the window through which it is stored to |
 //! | `builder` | how to create and to join one |
 //! | `stores` | what a load waits for, so that a program reads its own stores |
+//! | `adaptive` | [`Adaptive`]: a segment that is imported first, and copied once it is used much |
 //!
 //! # What a program sees
 //!
@@ -47,11 +48,20 @@
 //! copy at once: it may find the older value. [`load`](Replicated::load) knows how many stores this process has made, and waits
 //! until the board has put that many into the copy, which usually it has (SPEC E22b). Whoever reads by
 //! [`as_ptr`](Replicated::as_ptr) is not protected; [`settle`](Replicated::settle) is the same wait by itself.
-//! [`load_trapped`](Replicated::load_trapped) loads through the window instead, behind the stores, for the price of a trip to the board.
+//! [`load_trapped`](Replicated::load_trapped) loads through the window instead, behind the stores, for the price of a trip to the board; and
+//! [`trapped_ptr`](Replicated::trapped_ptr) is a single pointer for both.
+//!
+//! # The home
+//!
+//! The home's node orders all stores, so its own are the fastest. [`take_home`](Replicated::take_home) moves it to another node while all go on.
+//! When it dies, the copies are orphans until one of them is [adopted](Replicated::adopt). Who may do what there, and who may join, is what that
+//! node said when it joined ([`JoinBuilder::mode`], [`JoinBuilder::nodes`]).
 
+mod adaptive;
 mod builder;
 mod segment;
 mod stores;
 
+pub use adaptive::Adaptive;
 pub use builder::{JoinBuilder, ReplicaMode, ReplicatedBuilder};
 pub use segment::{ReplicaState, Replicated};

@@ -181,6 +181,11 @@ impl Replicated {
         self.replica_mode
     }
 
+    /// What it was made or joined for.
+    pub fn rights(&self) -> Rights {
+        self.rights
+    }
+
     /// The driver's handle.
     pub fn handle(&self) -> u32 {
         self.handle
@@ -199,9 +204,25 @@ impl Replicated {
     }
 
     /// Where the window lies, for programs that store themselves: naturally aligned words of 1, 2, 4 or 8 bytes, by scalar instructions,
-    /// never by `memcpy`, and [`announced`](Replicated::announce) before. Valid until the segment is dropped.
+    /// never by `memcpy`, and [`announced`](Replicated::announce) before. Valid until the segment is dropped. For a single pointer to load and
+    /// to store through, see [`Replicated::trapped_ptr`].
     pub fn window_ptr(&self) -> *mut u8 {
         self.window.as_ptr()
+    }
+
+    /// The single-pointer form, with both trapped (SPEC E22b): one pointer for loads *and* stores, both of which go by the board. A load is
+    /// behind this process's stores for that reason alone, so nothing is announced and nothing waited for; it costs a trip to the board of this
+    /// node (and on to the home in mode [`Invalidate`](ReplicaMode::Invalidate) only), where [`Replicated::load`] costs one to memory. All ones
+    /// may mean that a load failed: [`Replicated::state`].
+    ///
+    /// It is the window, readable if the segment was opened for loads (which all are), writable if for stores; accesses are as for
+    /// [`Replicated::window_ptr`]. From the first call on stores are made that nobody counts, so every [`Replicated::load`] of this process
+    /// begins with such a trip too, and is right as before.
+    pub fn trapped_ptr(&self) -> *mut u8 {
+        if self.rights.contains(Rights::WRITE) {
+            self.stores.uncount();
+        }
+        self.window_ptr()
     }
 
     /// The window as an import of this node: for atomics that are not waited for, for example
@@ -259,7 +280,9 @@ impl Replicated {
     /// Never older than the last store of this process, or of one of whose stores this thread knows (SPEC E22b, I4).
     ///
     /// It looks whether the board has taken all stores of this process; if not, it waits until it has, which is a trip of a few microseconds
-    /// to the board of this node, not to the home. Fails with [`Error::Failed`] when one of them is lost.
+    /// to the board of this node, not to the home. In mode [`Invalidate`](ReplicaMode::Invalidate) a store is taken when no copy has the older
+    /// value any more, and the load may wait, killably, in a page fault, until the home has sent the page. Fails with [`Error::Failed`] when a
+    /// store is lost.
     #[inline]
     pub fn load<T: Word>(&self, offset: u64) -> Result<T> {
         let at = self.loads::<T>(offset, 1)?;
@@ -292,8 +315,8 @@ impl Replicated {
     }
 
     /// The word at `offset`, loaded through the window with one instruction: behind all earlier stores of this processor, without counting,
-    /// for a trip to the board of this node (SPEC E22b, the form with both trapped). All ones may mean that it failed:
-    /// [`Replicated::state`].
+    /// for a trip to the board of this node (SPEC E22b, the form with both trapped), and on to the home in mode
+    /// [`Invalidate`](ReplicaMode::Invalidate). All ones may mean that it failed: [`Replicated::state`].
     #[inline]
     pub fn load_trapped<T: Word>(&self, offset: u64) -> Result<T> {
         self.window.get(offset)
@@ -306,7 +329,9 @@ impl Replicated {
     #[cold]
     pub fn settle(&self, timeout: Option<Duration>) -> Result<()> {
         let mut backoff = Backoff::new(timeout);
-        if self.stores.settle(&self.inner, &mut backoff, || self.alive())? {
+        // A load through the window comes back behind all stores made before it.
+        let follow = || self.window.get::<u8>(0).map(|_| ());
+        if self.stores.settle(&self.inner, &mut backoff, || self.alive(), follow)? {
             return Ok(());
         }
         Err(self.inner.pending(format!("the board to take the stores to {}", self.label), &backoff))
@@ -419,6 +444,41 @@ impl Replicated {
         // The board counts from 0.
         self.stores.forget_lost(&self.inner);
         Ok(())
+    }
+
+    /// Makes this node the home, while all nodes go on loading and storing; the home until now is a copy from then on. Returns when it is,
+    /// and at once if it was. Nothing is lost or seen out of order; stores wait at their copies for the time of a few trips, and the others'
+    /// programs need not know: [`Replicated::home`] tells them.
+    ///
+    /// Who joins from now on joins here; at the old home that fails with [`Status::NotHome`], and so do loads and stores through an ordinary
+    /// import of it. This copy must have been joined with all rights (else [`Error::Right`]), since it lets nobody do more
+    /// than [`JoinBuilder::mode`] said; copies on nodes that [`JoinBuilder::nodes`] leaves out are orphans. Modes
+    /// [`Naive`](ReplicaMode::Naive) and [`Invalidate`](ReplicaMode::Invalidate) have no home that could move.
+    ///
+    /// Of several nodes that try at once one is first; the others may get [`Status::Busy`] or [`Status::NotHome`], and try again. It moves page by
+    /// page (64 KiB). When it fails midway, which the death of the home or of this node's link is the only reason for, the pages have different homes: loads and stores go
+    /// on, [`Replicated::home`] still names the node that has all of them or had them last, joins fail with [`Status::NotHome`], and calling again finishes it.
+    pub fn take_home(&self) -> Result<()> {
+        if !matches!(self.replica_mode, ReplicaMode::Owner | ReplicaMode::Counters) {
+            return Err(Error::Argument {
+                what: "the mode of a segment whose home is to move",
+                value: format!("{:?}", self.replica_mode),
+                expected: "ReplicaMode::Counters or ReplicaMode::Owner".into(),
+            });
+        }
+        let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
+        sys::replica_move(self.inner.fd(), &mut handle).map_err(|errno| {
+            let failed = |status| Error::Failed { what: format!("moving the home of {} here", self.label), status };
+            match errno {
+                Errno::ACCESS => self.window.lacks("become the home", "join it with a mode of 6"),
+                // What has no errno of its own.
+                Errno::REMOTEIO => failed(Status::NotHome),
+                errno => match status_of(errno) {
+                    Some(status) => failed(status),
+                    None => self.inner.error(&format!("moving the home of {} here", self.label), errno),
+                },
+            }
+        })
     }
 
     /// Has a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the same name, with
@@ -579,6 +639,38 @@ mod tests {
         let replicated = Replicated::without_board(&board(), ALL);
         replicated.store(16, 7u32).unwrap();
         assert_eq!(replicated.load_trapped::<u32>(16).unwrap(), 7);
+    }
+
+    /// One pointer for both, and loads from memory are right beside it.
+    #[test]
+    fn e22b_one_pointer_with_both_trapped() {
+        let replicated = Replicated::mirrored(&board(), ALL);
+        let word = replicated.trapped_ptr().cast::<u64>();
+        // SAFETY: the test's own page, aligned.
+        unsafe {
+            u64::window_store(word.add(3), 5);
+            assert_eq!(u64::window_load(word.add(3)), 5);
+        }
+        assert_eq!(replicated.load::<u64>(24).unwrap(), 5);
+        // As if the board had taken more than was ever announced.
+        replicated.inner.slots.count_taken(7, 100);
+        replicated.store(32, 6u64).unwrap();
+        assert!(!replicated.stores.settled(&replicated.inner));
+        assert_eq!(replicated.load::<u64>(32).unwrap(), 6);
+        // Who cannot store has nothing to follow.
+        let reader = Replicated::without_board(&board(), Rights::READ);
+        assert!(!reader.trapped_ptr().is_null());
+        assert!(reader.stores.settled(&reader.inner));
+    }
+
+    #[test]
+    fn only_modes_with_a_home_move_it() {
+        let mut replicated = Replicated::without_board(&board(), ALL);
+        for mode in [ReplicaMode::Naive, ReplicaMode::Invalidate] {
+            replicated.replica_mode = mode;
+            let error = replicated.take_home().unwrap_err().to_string();
+            assert!(error.contains("is to move is") && error.contains("ReplicaMode::Counters"), "{error}");
+        }
     }
 
     #[test]

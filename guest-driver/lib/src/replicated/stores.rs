@@ -7,6 +7,9 @@ use crate::node::Inner;
 use crate::slots::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Set in the count issued once there are stores that nobody counts: no count taken reaches it.
+const UNCOUNTED: u64 = 1 << 63;
+
 /// The stores of one segment.
 #[derive(Debug, Default)]
 pub(super) struct Stores {
@@ -27,6 +30,11 @@ impl Stores {
         self.issued.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// From now on stores may be made that are not announced.
+    pub(super) fn uncount(&self) {
+        self.issued.fetch_or(UNCOUNTED, Ordering::Relaxed);
+    }
+
     /// Whether the copy has all stores of which this thread can know: one look at memory and one comparison.
     ///
     /// The count taken is read first. Then what another thread has announced meanwhile, whose store may have been taken instead of ours,
@@ -37,12 +45,21 @@ impl Stores {
     }
 
     /// Waits for the stores made so far, though other threads may go on storing: false when patience has ended first.
-    /// `doubt` says from time to time whether they can still be taken.
+    /// `doubt` says from time to time whether they can still be taken. `follow` follows those that nobody has counted, until they are.
     #[cold]
-    pub(super) fn settle(&self, inner: &Inner, backoff: &mut Backoff, doubt: impl Fn() -> Result<()>) -> Result<bool> {
+    pub(super) fn settle(
+        &self,
+        inner: &Inner,
+        backoff: &mut Backoff,
+        doubt: impl Fn() -> Result<()>,
+        follow: impl FnOnce() -> Result<()>,
+    ) -> Result<bool> {
         // Our stores are on their way before another thread announces one that does not count here.
         fence();
         let issued = self.issued.load(Ordering::Relaxed);
+        if issued & UNCOUNTED != 0 {
+            return follow().map(|()| true);
+        }
         while inner.slots.taken(self.index) < issued {
             if !backoff.wait() {
                 return Ok(false);
@@ -57,7 +74,8 @@ impl Stores {
     /// Stores were lost, and what has not been taken by now never will be. Nobody stores meanwhile.
     pub(super) fn forget_lost(&self, inner: &Inner) {
         let taken = inner.slots.taken(self.index);
-        self.issued.store(taken, Ordering::Relaxed);
+        let uncounted = self.issued.load(Ordering::Relaxed) & UNCOUNTED;
+        self.issued.store(taken | uncounted, Ordering::Relaxed);
     }
 }
 
@@ -70,7 +88,7 @@ mod tests {
     const NOW: Option<Duration> = Some(Duration::ZERO);
 
     fn settle(stores: &Stores, inner: &Inner) -> bool {
-        stores.settle(inner, &mut Backoff::new(NOW), || Ok(())).unwrap()
+        stores.settle(inner, &mut Backoff::new(NOW), || Ok(()), || unreachable!()).unwrap()
     }
 
     #[test]
@@ -101,7 +119,7 @@ mod tests {
         stores.announce(1000);
         std::thread::scope(|scope| {
             scope.spawn(|| (1..=1000).for_each(|count| inner.slots.count_taken(0, count)));
-            assert!(stores.settle(&inner, &mut Backoff::new(None), || Ok(())).unwrap());
+            assert!(stores.settle(&inner, &mut Backoff::new(None), || Ok(()), || unreachable!()).unwrap());
         });
         assert_eq!(inner.slots.taken(0), 1000);
     }
@@ -112,8 +130,29 @@ mod tests {
         let stores = Stores::new(0);
         stores.announce(1);
         let gone = || Err(Error::Gone { path: inner.path.clone() });
-        let result = stores.settle(&inner, &mut Backoff::new(None), gone);
+        let result = stores.settle(&inner, &mut Backoff::new(None), gone, || unreachable!());
         assert!(matches!(result, Err(Error::Gone { .. })), "{result:?}");
+    }
+
+    /// What is taken of stores that were not announced says nothing of those that were.
+    #[test]
+    fn e22b_uncounted_stores_are_followed() {
+        let inner = Inner::without_board();
+        let stores = Stores::new(5);
+        stores.uncount();
+        inner.slots.count_taken(5, 1000);
+        for _ in 0..3 {
+            assert!(!stores.settled(&inner));
+            let mut followed = 0;
+            let follow = || {
+                followed += 1;
+                Ok(())
+            };
+            assert!(stores.settle(&inner, &mut Backoff::new(NOW), || Ok(()), follow).unwrap());
+            assert_eq!(followed, 1);
+            stores.announce(u64::from(u32::MAX));
+            stores.forget_lost(&inner);
+        }
     }
 
     #[test]
