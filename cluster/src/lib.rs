@@ -49,6 +49,7 @@ pub use process::Memory;
 pub use progress::Mode as ProgressMode;
 pub use settings::{Accelerator, MAX_NODES, Settings};
 pub use tap::{LinkCount, PacketKind};
+pub use telegraphos_device::client;
 
 use std::process::ExitCode;
 

@@ -271,6 +271,16 @@ impl Client {
         self.post(command::REGION_WRITE, &Client::write_body(region, offset, data))
     }
 
+    /// Posted stores of 8 bytes, sent at once: of a processor that is faster than the board.
+    pub fn store_all(&mut self, region: u32, stores: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
+        let mut bytes = Vec::new();
+        for (offset, value) in stores {
+            let body = Client::write_body(region, offset, &value.to_le_bytes());
+            bytes.extend(self.message(command::REGION_WRITE, flag::NO_REPLY, &body));
+        }
+        self.stream.write_all(&bytes).map_err(failed("cannot send to the board"))
+    }
+
     /// Shares memory.
     pub fn map(&mut self, map: DmaMap, fd: Option<&OwnedFd>) -> Result<Reply> {
         let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
