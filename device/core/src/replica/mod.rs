@@ -1149,12 +1149,15 @@ impl Hib {
             let round = &mut self.server.replicas.round;
             *round = (*round + u32::from(!self.config.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
         }
+        let pages: Vec<u32> = self.server.replicas.pages.keys().copied().collect();
+        // First of all: nothing is begun with it by what it would have acknowledged.
+        for page in &pages {
+            self.forget_copy(*page, node, out);
+        }
         for tag in tags {
             self.copy_acknowledged(node, tag, Status::Ok, out);
         }
-        let pages: Vec<u32> = self.server.replicas.pages.keys().copied().collect();
         for page in pages {
-            self.forget_copy(page, node, out);
             let Some(replica) = self.server.replicas.pages.get_mut(&page) else { continue };
             let lost: Vec<Source> = replica.sources.iter().copied().filter(|source| source.0 == node).collect();
             if lost.is_empty() {
