@@ -82,7 +82,7 @@ pub(crate) fn pages(context: &mut Context<'_>) -> Verdict {
 
 /// Read your writes: by `load`, by `load_trapped`, by `settle` and a raw read; and by a raw read alone not (SPEC E22b).
 pub(crate) fn own_store(context: &mut Context<'_>) -> Verdict {
-    const ROUNDS: u64 = 500;
+    const ROUNDS: u64 = 200;
     let (nodes, me) = context.place();
     let boards = context.boards("page", 8 * nodes as u64)?;
     let at = 8 * me as u64;
