@@ -15,7 +15,7 @@ use tg_tests::replica::{self, PAGE};
 const SIGBUS: End = End::Signal(libc::SIGBUS);
 
 /// Joins once what this node had of it before has been taken away.
-fn join_again(node: &Node, home: NodeId, name: &str) -> Verdict<Replicated> {
+pub(crate) fn join_again(node: &Node, home: NodeId, name: &str) -> Verdict<Replicated> {
     let deadline = Instant::now() + SOON;
     loop {
         let join = Replicated::join(node, home, name).mode(0o606);
@@ -155,7 +155,7 @@ pub(crate) fn leave_and_join_again(context: &mut Context<'_>) -> Verdict {
 }
 
 /// Waits until the segment is an orphan; why.
-fn orphaned(copy: &Replicated) -> Verdict<Status> {
+pub(crate) fn orphaned(copy: &Replicated) -> Verdict<Status> {
     let deadline = Instant::now() + SOON;
     loop {
         match copy.state()? {
