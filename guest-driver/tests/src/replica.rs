@@ -24,7 +24,7 @@ pub fn parse(value: u64) -> Option<(u64, u64)> {
 /// A mode by its name.
 pub fn mode(name: &str) -> Result<ReplicaMode, String> {
     let found = ReplicaMode::ALL.into_iter().find(|mode| format!("{mode:?}").eq_ignore_ascii_case(name));
-    found.ok_or_else(|| format!("mode {name:?}: expected counters, owner or naive"))
+    found.ok_or_else(|| format!("mode {name:?}: expected counters, invalidate, owner or naive"))
 }
 
 /// Joins a segment that may not be there yet.

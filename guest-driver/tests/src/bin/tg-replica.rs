@@ -15,7 +15,7 @@ Usage: tg-replica here NAME [options]     (makes it, with this node as its home)
        tg-replica HOME NAME [options]     (joins it)
 
   --size BYTES     of a new segment [64K]
-  --mode MODE      counters, owner or naive; all members have the same [counters]
+  --mode MODE      counters, invalidate, owner or naive; all members have the same [counters]
   --patience S     how long to wait for the home [30]
 
 Then it reads commands, one a line:
@@ -28,7 +28,7 @@ Then it reads commands, one a line:
   storm OFFSET S         stores without pause for S seconds
   orphan S               waits until the home has gone
   state                  home, and why it has gone
-  adopt                  becomes the home
+  adopt, take            becomes the home: of an orphan, or while the others go on
   rejoin HOME            leaves, and joins there
   peer NODE              joins a naive segment to that node's
   sum                    checksum of the copy
@@ -152,6 +152,10 @@ fn act(setting: &Setting, segment: &Replicated, words: &[&str]) -> Outcome<Strin
         ["adopt"] => {
             segment.adopt()?;
             "adopted".into()
+        }
+        ["take"] => {
+            segment.take_home()?;
+            "taken".into()
         }
         ["peer", node] => {
             segment.join_peer(cli::number("NODE", node)?)?;

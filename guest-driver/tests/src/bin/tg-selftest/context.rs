@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 use telegraphos::{
-    Error, JoinBuilder, Node, NodeId, Queue, QueueBuilder, Remote, RemoteQueue, Replicated, ReplicatedBuilder, Segment,
-    State,
+    Error, JoinBuilder, Node, NodeId, Queue, QueueBuilder, Remote, RemoteQueue, ReplicaMode, Replicated,
+    ReplicatedBuilder, Segment, State,
 };
 use tg_tests::child::{Child, Ids};
 use tg_tests::cli::{Failure, Outcome};
@@ -213,13 +213,18 @@ impl<'a> Context<'a> {
 
     /// Replicated segments of every node as the home, each with copies at all others, in the order of the nodes; all are there.
     pub(crate) fn boards(&mut self, part: &str, size: u64) -> Verdict<Vec<Arc<Replicated>>> {
-        let own = self.replicated(part, size, |builder| builder)?;
+        self.boards_in(ReplicaMode::Counters, part, size)
+    }
+
+    /// The same in another mode.
+    pub(crate) fn boards_in(&mut self, mode: ReplicaMode, part: &str, size: u64) -> Verdict<Vec<Arc<Replicated>>> {
+        let own = self.replicated(part, size, |builder| builder.replica_mode(mode))?;
         let mut boards = Vec::new();
         for home in self.peers.all.clone() {
             boards.push(match home == self.me() {
                 true => own.clone(),
                 false => {
-                    let copy = self.join(home, part, |join| join)?;
+                    let copy = self.join(home, part, |join| join.replica_mode(mode))?;
                     self.keep_copy(copy)
                 }
             });

@@ -75,19 +75,13 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
             let private = try_mmap(node, offset, MAPPED, ProtFlags::READ, MapFlags::PRIVATE);
             same(what("as private copy"), private, Err(Errno::INVAL))?;
         }
-        // Neither an export nor a plain import, whose mapping would not be taken away from an orphan.
-        let plain = at(node, uapi::MMAP_EXPORT, copy, 0, MAPPED, READ_WRITE);
-        must(plain.is_err(), || "a copy is mapped as an export".into())?;
-        let plain = at(node, uapi::MMAP_IMPORT, window, 0, MAPPED, READ_WRITE);
-        must(plain.is_err(), || "a window is mapped as an import".into())?;
         let bad = Err(libc::EBADF);
         let mut handle = uapi::Handle { handle: copy, reserved: 0 };
         same("leaving another file's", ioctl(&other, 19, &mut handle), bad)?;
         same("adopting another file's", ioctl(&other, 21, &mut handle), bad)?;
         let mut state = uapi::ReplicaState { handle: copy, ..Default::default() };
         same("the state of another file's", ioctl(&other, 20, &mut state), bad)?;
-        // Its parts do not go by themselves.
-        same("withdrawing it as an export", ioctl(node, 2, &mut handle), bad)?;
+        // The window does not go by itself.
         let mut import = uapi::Handle { handle: window, reserved: 0 };
         must(ioctl(node, 4, &mut import).is_err(), || "the window was closed as an import".into())?;
         board.store(8 * u64::from(context.me()), 1u64)?;

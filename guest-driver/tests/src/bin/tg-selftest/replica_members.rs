@@ -15,7 +15,7 @@ use tg_tests::replica::{self, PAGE};
 const SIGBUS: End = End::Signal(libc::SIGBUS);
 
 /// Joins once what this node had of it before has been taken away.
-fn join_again(node: &Node, home: NodeId, name: &str) -> Verdict<Replicated> {
+pub(crate) fn join_again(node: &Node, home: NodeId, name: &str) -> Verdict<Replicated> {
     let deadline = Instant::now() + SOON;
     loop {
         let join = Replicated::join(node, home, name).mode(0o606);
@@ -155,7 +155,7 @@ pub(crate) fn leave_and_join_again(context: &mut Context<'_>) -> Verdict {
 }
 
 /// Waits until the segment is an orphan; why.
-fn orphaned(copy: &Replicated) -> Verdict<Status> {
+pub(crate) fn orphaned(copy: &Replicated) -> Verdict<Status> {
     let deadline = Instant::now() + SOON;
     loop {
         match copy.state()? {
@@ -218,13 +218,11 @@ fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
     }
     same("an error within 30 s", node.wait_error(Some(SOON))?, true)?;
     let mut statuses = Vec::new();
-    for (place, copy) in &copies {
+    for (_, copy) in &copies {
         let status = orphaned(copy)?;
         statuses.push(status);
-        let quiet = copy.quiet_timeout(SOON);
-        must(matches!(quiet, Err(Error::Failed { .. })), || {
-            format!("quiet of the orphan of place {place} says {quiet:?}: expected that it fails")
-        })?;
+        // Nothing was lost: what was stored before had arrived everywhere.
+        copy.quiet_timeout(SOON)?;
     }
     context.note(format!("why the copies are orphans: {statuses:?}"));
     for child in &mut storms {
@@ -391,22 +389,20 @@ pub(crate) fn naive_members(context: &mut Context<'_>) -> Verdict {
             same(format_args!("a word of place {writer}"), found, n + 1)?;
         }
     }
-    // Joining it twice, or as if it had a home, is refused.
+    // Joining it twice is refused, and joining oneself.
     let again = mine.join_peer(right);
     must(again.is_err(), || "a peer was joined twice".into())?;
-    let join = |mode| Replicated::join(context.node(), right, &context.name("page")).replica_mode(mode).open();
-    same(
-        "why it has no home to join",
-        join(ReplicaMode::Counters).err().and_then(|e| e.status()),
-        Some(Status::NotHome),
-    )?;
-    must(matches!(join(ReplicaMode::Naive), Err(Error::Argument { .. })), || "a naive segment was joined".into())?;
     refused("joining a peer that is this node", mine.join_peer(all[me]), libc::EINVAL)?;
     context.sync()?;
     // It goes on without one that leaves.
     let other = context.name("leaver");
     let leaver =
         Replicated::create(context.node(), &other, PAGE).replica_mode(ReplicaMode::Naive).mode(0o606).create()?;
+    context.sync()?;
+    // As if it had a home.
+    let join = |mode| Replicated::join(context.node(), right, &other).replica_mode(mode).open();
+    refusal("joining a home that is none", join(ReplicaMode::Counters), libc::EREMOTEIO, Some(Status::NotHome))?;
+    must(matches!(join(ReplicaMode::Naive), Err(Error::Argument { .. })), || "a naive segment was joined".into())?;
     context.sync()?;
     leaver.join_peer(right)?;
     leaver.join_peer(context.peers.left()).or_else(|e| if nodes == 2 { Ok(()) } else { Err(e) })?;
@@ -425,7 +421,7 @@ pub(crate) fn naive_members(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
-    const CYCLES: u64 = 100;
+    const CYCLES: u64 = 50;
     const PAGES: u64 = 4;
     let far = context.replicated("far", PAGES * PAGE, |builder| builder)?;
     context.sync()?;
@@ -454,7 +450,7 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     let after = crate::life::available()?;
     let each = (2 * PAGES * PAGE) >> 10;
     context.note(format!("{CYCLES} cycles of {each} KiB: {before} kB available before, {after} kB after"));
-    must(after + CYCLES * each / 20 > before, || {
+    must(after + CYCLES * each / 10 > before, || {
         format!("{} kB are gone after {CYCLES} cycles: expected about 0", before.saturating_sub(after))
     })?;
     context.sync()?;

@@ -5,22 +5,32 @@ use crate::context::{Context, Verdict, must, same};
 use crate::queues::{SOON, joined};
 use std::sync::Arc;
 use std::time::Instant;
-use telegraphos::{FULL, Replicated};
-use tg_tests::random;
+use telegraphos::sync::TicketLock;
+use telegraphos::{FULL, ReplicaMode, Replicated};
 use tg_tests::replica::{self, History, PAGE};
+use tg_tests::{random, raw};
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 
 /// Stores by all nodes to all segments reach all copies.
 pub(crate) fn reach_all(context: &mut Context<'_>) -> Verdict {
+    reaches_all(context, ReplicaMode::Counters)
+}
+
+/// The same where stores make the copies invalid, and the next touch fills them.
+pub(crate) fn invalidated_reach_all(context: &mut Context<'_>) -> Verdict {
+    reaches_all(context, ReplicaMode::Invalidate)
+}
+
+fn reaches_all(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const COUNT: u64 = 64;
     let (nodes, me) = context.place();
-    let boards = context.boards("page", 4096 * nodes as u64)?;
+    let boards = context.boards_in(mode, "page", 4096 * nodes as u64)?;
     // Each node has a part of each segment, in which each size has one.
     let at = |writer: usize, size: usize, n: u64| (4096 * writer + 128 * size) as u64 + size as u64 * n;
     let word = |home: usize, writer: usize, size: usize, n: u64| {
         let seed = (home * nodes + writer) as u64;
-        tg_tests::raw::masked(random::word(seed, n << 4 | size as u64), size)
+        raw::masked(random::word(seed, n << 4 | size as u64), size)
     };
     for (home, board) in boards.iter().enumerate() {
         for size in SIZES {
@@ -82,14 +92,14 @@ pub(crate) fn pages(context: &mut Context<'_>) -> Verdict {
 
 /// Read your writes: by `load`, by `load_trapped`, by `settle` and a raw read; and by a raw read alone not (SPEC E22b).
 pub(crate) fn own_store(context: &mut Context<'_>) -> Verdict {
-    const ROUNDS: u64 = 500;
+    const ROUNDS: u64 = 200;
     let (nodes, me) = context.place();
     let boards = context.boards("page", 8 * nodes as u64)?;
     let at = 8 * me as u64;
     let mut missed = 0;
     for (home, board) in boards.iter().enumerate() {
         // SAFETY: a word of the copy, aligned.
-        let raw = || unsafe { tg_tests::raw::load::<u64>(board.as_ptr().cast_mut(), at) };
+        let raw = || unsafe { raw::load::<u64>(board.as_ptr().cast_mut(), at) };
         for n in 1..=ROUNDS {
             board.store(at, 4 * n)?;
             missed += u64::from(raw() != 4 * n);
@@ -102,7 +112,7 @@ pub(crate) fn own_store(context: &mut Context<'_>) -> Verdict {
             )?;
             board.announce(1);
             // SAFETY: a word of the window, aligned.
-            unsafe { tg_tests::raw::store::<u64>(board.window_ptr(), at, 4 * n + 2) };
+            unsafe { raw::store::<u64>(board.window_ptr(), at, 4 * n + 2) };
             board.settle(Some(SOON))?;
             same(format_args!("a raw load of a settled copy of home {home}"), raw(), 4 * n + 2)?;
         }
@@ -112,12 +122,106 @@ pub(crate) fn own_store(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
+/// One pointer for loads and stores, both trapped (SPEC E22b).
+pub(crate) fn one_pointer(context: &mut Context<'_>) -> Verdict {
+    const ROUNDS: u64 = 300;
+    let (nodes, me) = context.place();
+    let boards = context.boards("page", 8 * nodes as u64)?;
+    for (home, board) in boards.iter().enumerate() {
+        let word = board.trapped_ptr();
+        for n in 1..=ROUNDS {
+            // SAFETY: a word of the window, aligned.
+            let found = unsafe {
+                raw::store::<u64>(word, 8 * me as u64, 2 * n);
+                raw::load::<u64>(word, 8 * me as u64)
+            };
+            same(format_args!("what the pointer gives after its own store to home {home}"), found, 2 * n)?;
+            // Beside it the ordinary forms are right, too.
+            // SAFETY: as above.
+            unsafe { raw::store::<u64>(word, 8 * me as u64, 2 * n + 1) };
+            same("a load after the pointer's store", board.load::<u64>(8 * me as u64)?, 2 * n + 1)?;
+        }
+        board.quiet_timeout(SOON)?;
+    }
+    context.sync()?;
+    for board in &boards {
+        for writer in 0..nodes as u64 {
+            same("the last word by the pointer", board.load::<u64>(8 * writer)?, 2 * ROUNDS + 1)?;
+        }
+    }
+    context.sync()
+}
+
+/// A lock in a replicated segment, whose data lies in the same one.
+pub(crate) fn locks(context: &mut Context<'_>) -> Verdict {
+    const ROUNDS: u64 = 30;
+    let nodes = context.place().0 as u64;
+    let boards = context.boards("page", 4096)?;
+    for board in &boards {
+        let lock = TicketLock::new(board.as_ref(), 0)?;
+        for _ in 0..ROUNDS {
+            let guard = lock.lock_timeout(SOON)?;
+            let (one, two) = (board.load::<u64>(64)?, board.load::<u64>(1024)?);
+            same("under the lock, the twin of a word", two, one)?;
+            board.store(64, one + 1)?;
+            board.store(1024, one + 1)?;
+            guard.unlock()?;
+        }
+    }
+    context.sync()?;
+    for board in &boards {
+        same("increments under the lock", board.load::<u64>(64)?, ROUNDS * nodes)?;
+    }
+    context.sync()
+}
+
+/// A segment that is imported first, and copied once it is read much (SPEC item 22).
+pub(crate) fn copied_when_used(context: &mut Context<'_>) -> Verdict {
+    const READS: u64 = 50;
+    let home = context.replicated("page", PAGE, |builder| builder)?;
+    home.store(8, 5u64)?;
+    home.quiet_timeout(SOON)?;
+    context.sync()?;
+    let right = context.peers.right();
+    let far = Replicated::join(context.node(), right, &context.name("page")).mode(0o606).when_used(READS, 0)?;
+    far.store(16, 6u64)?;
+    let mut loads = 0;
+    while far.copy().is_none() {
+        same("a word that is imported", far.load::<u64>(8)?, 5)?;
+        same("an own store", far.load::<u64>(16)?, 6)?;
+        loads += 2;
+        must(loads < 4 * READS, || format!("no copy after {loads} loads: expected one after {READS}"))?;
+    }
+    must(loads >= READS, || format!("a copy after {loads} loads: expected one after {READS}"))?;
+    same("a word of the copy", far.load::<u64>(8)?, 5)?;
+    same("an own store, in the copy", far.load::<u64>(16)?, 6)?;
+    far.store(24, 7u64)?;
+    far.quiet()?;
+    context.sync()?;
+    home.store(32, 8u64)?;
+    home.quiet_timeout(SOON)?;
+    same("the store before there was a copy", home.load::<u64>(16)?, 6)?;
+    same("the store into the copy", home.load::<u64>(24)?, 7)?;
+    context.sync()?;
+    same("a store of the home", far.load::<u64>(32)?, 8)?;
+    context.sync()
+}
+
 /// All nodes store to the same words: a load after an own store gives that, or somebody else's, never an older own one; and no value
 /// comes back.
 pub(crate) fn no_older_store(context: &mut Context<'_>) -> Verdict {
+    nothing_comes_back(context, ReplicaMode::Counters)
+}
+
+/// The same where stores make the copies invalid.
+pub(crate) fn invalidated_no_older_store(context: &mut Context<'_>) -> Verdict {
+    nothing_comes_back(context, ReplicaMode::Invalidate)
+}
+
+fn nothing_comes_back(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const WORDS: u64 = 4;
     let (nodes, me) = context.place();
-    let boards = context.boards("page", 8 * WORDS)?;
+    let boards = context.boards_in(mode, "page", 8 * WORDS)?;
     let mut histories = vec![vec![History::new(nodes as u64); WORDS as usize]; nodes];
     let (mut number, mut others) = (0u64, 0u64);
     let seed = random::seed();
@@ -226,12 +330,21 @@ pub(crate) fn all_take_stores(context: &mut Context<'_>, boards: &[Arc<Replicate
 
 /// Atomics from all nodes on the same words (SPEC E20).
 pub(crate) fn atomics(context: &mut Context<'_>) -> Verdict {
+    exact(context, ReplicaMode::Counters)
+}
+
+/// The same where they make the copies invalid.
+pub(crate) fn invalidated_atomics(context: &mut Context<'_>) -> Verdict {
+    exact(context, ReplicaMode::Invalidate)
+}
+
+fn exact(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const DRAWS: u64 = 40;
     /// Where the marks begin.
     const MARKS: u64 = 64;
     let (nodes, me) = context.place();
     let all = nodes as u64 * DRAWS;
-    let boards = context.boards("page", MARKS + 2 * all)?;
+    let boards = context.boards_in(mode, "page", MARKS + 2 * all)?;
     for board in &boards {
         for _ in 0..DRAWS {
             let wide: u64 = board.fetch_inc(0)?;
@@ -283,10 +396,19 @@ pub(crate) fn atomics(context: &mut Context<'_>) -> Verdict {
 
 /// Message passing by two segments of different homes, with quiet between data and flag (SPEC E19, I6, I7); and within one page, without.
 pub(crate) fn message_passing(context: &mut Context<'_>) -> Verdict {
+    messages(context, ReplicaMode::Counters)
+}
+
+/// The same where stores make the copies invalid.
+pub(crate) fn invalidated_messages(context: &mut Context<'_>) -> Verdict {
+    messages(context, ReplicaMode::Invalidate)
+}
+
+fn messages(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const DATA: u64 = 0;
     const FLAG: u64 = 32 << 10;
     let (nodes, me) = context.place();
-    let boards = context.boards("page", PAGE)?;
+    let boards = context.boards_in(mode, "page", PAGE)?;
     // Whose segment has whose data, and whose flag.
     let data_of = |writer: usize| (writer + 1) % nodes;
     let flag_of = |writer: usize| (writer + 2) % nodes;
