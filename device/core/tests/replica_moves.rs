@@ -263,3 +263,25 @@ fn two_homes_change_places() {
         Ok(())
     });
 }
+
+/// Who may only read cannot say what others read.
+#[test]
+fn who_may_not_write_does_not_become_the_home() {
+    let mut c = cluster(FanOut(None), 2, 3, None, |_| {});
+    c.export(0, "read-only", 1, 1, telegraphos_wire::Rights::READ);
+    let found = c.lookup(1, 0, "read-only");
+    let set = admin::ReplicaCommand {
+        opcode: admin::REPLICA_SET,
+        page: 1,
+        mode: admin::COUNTERS,
+        node: 0,
+        home_page: found.index,
+        home_generation: found.generation,
+        ..admin::ReplicaCommand::default()
+    };
+    c.export(1, "copy", 1, 1, common::replicas::RIGHTS);
+    assert_eq!(c.admin(0, set.into()).status, 0);
+    assert_eq!(c.admin(1, set.into()).status, 0);
+    assert_eq!(Status::from_u16(c.admin(1, move_to(1)).status as u16), Status::Rights);
+    assert_eq!(c.nodes[1].hib.home_of(1), Some(0));
+}

@@ -436,7 +436,9 @@ impl Hib {
             Body::Write { at, size, .. } | Body::Update { at, size, .. } => (*at, u64::from(*size), Rights::WRITE),
             Body::Atomic { at, size, .. } => (*at, u64::from(*size), Rights::ATOMIC),
             Body::WriteBlock { at, .. } => (*at, 1, Rights::WRITE),
-            Body::Join { at, .. } | Body::Move { at, .. } | Body::Leave { at } => (*at, 1, Rights::READ),
+            Body::Join { at, .. } | Body::Leave { at } => (*at, 1, Rights::READ),
+            // Whoever is the home says what all copies hold.
+            Body::Move { at, .. } => (*at, 1, Rights::WRITE),
             Body::Read { at, size, .. } if own => (*at, u64::from(*size), Rights::READ),
             _ => return Served::Ordinary,
         };
