@@ -1,44 +1,94 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated pages as a model: the real boards of all nodes, small programs on their processors, every interleaving.
 //!
-//! Real: the boards ([`Hib`]), home and copies, from the store's arrival at the window to the step in guest memory. Modelled: the processors, which
-//! run [`Op`]s; QEMU's queue of posted stores, one for each node; the network, first in, first out for each pair and class; the memory.
+//! Real: the boards ([`Hib`](hib_core::Hib)), home and copies, from the store's arrival at the window to the step in guest memory. Modelled: the
+//! processors, which run [`Op`]s; QEMU's queue of posted stores, one for each node; the network, first in, first out for each pair and class, which
+//! takes any number of packets; the memory.
 //!
 //! Separate steps are: an operation of a program; the arrival of a posted store at its board; each step of a board in a replicated page; the
 //! delivery of each packet, acknowledgements included; a load. What a board stores in its own tables happens at once.
 //!
 //! A *load* is the library's (SPEC E22b): it waits until the board has taken the program's stores to that page, and then reads memory. A *raw* load
 //! reads memory at once. A *fence* waits until all stores of the program are acknowledged.
+//!
+//! | File | What is in it |
+//! |---|---|
+//! | `node.rs` | one node, and what must hold at it alone: I3, I4, I5 |
+//! | `start.rs` | the boards before the programs begin |
+//! | `reduce.rs` | which steps are enough to explore, and why |
+//! | `symmetry.rs` | nodes that do the same |
+//! | `walk.rs` | long runs in random order |
+//!
+//! Nodes touch each other by packets alone. So a state is a tuple of the states of nodes, and what is on the wires; and what happens at a node depends on
+//! its own state alone. Each state of a node and each packet gets a number, and each step of a node is computed once.
 
-use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
-use stateright::{Model, Property};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod node;
+mod reduce;
+mod start;
+mod symmetry;
+mod walk;
+
+use hib_core::Bug;
+use node::{Local, Node};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex};
-use telegraphos_wire::admin::{self, COMPLETION_OFFSET, Command, ReplicaCommand};
-use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Aperture, Block, Class, NodeId, Packet, Rights, UNIT, WindowAddress, WindowLayout, context};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
+use telegraphos_wire::{Body, Class, NodeId, Packet, admin};
+
+pub(crate) use symmetry::{Names, rename};
+pub(crate) use walk::Walks;
 
 const ADMIN: u64 = 0x1_0000;
 const STATUS_PAGE: u64 = 0x3_0000;
 const EXPORTS: u64 = 0x10_0000;
-const INCARNATION: u32 = 1;
 
-/// A word of the model: 8 bytes at the beginning of page `page`, whose home the setup says, `index` words further.
+// What must hold (SPEC section 4).
+pub(crate) const I1: &str = "I1: a copy's values are a subsequence of the home's";
+pub(crate) const I2: &str = "I2: at rest all copies are equal, and all counters 0";
+pub(crate) const I3: &str = "I3: there is a counter for each word with stores that have not come back";
+pub(crate) const I4: &str = "I4: a program reads its last store, or what came later";
+pub(crate) const I5: &str = "I5: no value comes twice";
+pub(crate) const I6: &str = "I6: programs do not see the weak outcome";
+pub(crate) const I7: &str = "I7: when a fence is over, no copy lacks a store before it";
+pub(crate) const END: &str = "every run comes to an end";
+
+/// What is wrong, in words.
+type Fault = String;
+
+/// A granule of a replicated page: `index` granules from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Word {
     pub(crate) page: u32,
     pub(crate) index: u32,
 }
 
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", ["x", "y"].get(self.page as usize).unwrap_or(&"z"), self.index)
+    }
+}
+
 /// What a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Store(Word, u64),
+    /// One store of so many granules, with the same value in each.
+    Wide(Word, u32, u64),
     Load(Word),
     Raw(Word),
     Fence,
+}
+
+/// What is explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Steps {
+    /// Every interleaving of all steps.
+    Every,
+    /// At least one of all interleavings that differ in nothing a node can see (`reduce.rs`).
+    Reduced,
 }
 
 /// A model's size and programs.
@@ -49,435 +99,314 @@ pub(crate) struct Setup {
     pub(crate) homes: Vec<NodeId>,
     /// By node.
     pub(crate) programs: Vec<Vec<Op>>,
+    /// Of each board's cache.
     pub(crate) counters: u16,
+    /// Bytes of a granule.
+    pub(crate) granule: u32,
     pub(crate) bug: Option<Bug>,
-    /// Every step is one of its own. Else answers and steps in memory happen as soon as they can, and programs have posted all their stores in the
-    /// beginning: what is left is the order in which stores, updates and multicasts meet, which decides what copies hold.
-    pub(crate) fine: bool,
+    /// What these nodes' loads may not read together.
+    pub(crate) weak: Vec<(NodeId, Vec<u64>)>,
+    pub(crate) steps: Steps,
+    /// Of states that differ in the names of nodes, one is explored (`symmetry.rs`). The nodes of a counterexample change their names on the way then.
+    pub(crate) symmetric: bool,
     /// A network that may deliver packets of a pair and class in any order.
     pub(crate) unordered: bool,
 }
 
-#[derive(Clone, Debug)]
-struct Board {
-    hib: Arc<Hib>,
-    key: u64,
-}
-
-impl Board {
-    fn of(hib: Hib) -> Board {
-        let mut hasher = DefaultHasher::new();
-        hib.hash(&mut hasher);
-        Board { hib: Arc::new(hib), key: hasher.finish() }
-    }
-}
-
-impl PartialEq for Board {
-    fn eq(&self, other: &Board) -> bool {
-        self.key == other.key
-    }
-}
-
-impl Hash for Board {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key.hash(state);
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Hash)]
-struct Node {
-    board: Board,
-    memory: BTreeMap<Word, u64>,
-    /// Values that each word had here, in order.
-    had: BTreeMap<Word, Vec<u64>>,
-    steps: BTreeMap<StepId, (Word, u64)>,
-    posted: VecDeque<(Word, u64)>,
-    next: usize,
-    /// Stores to each page that the program has made, that the board has taken.
-    made: BTreeMap<u32, u64>,
-    taken: BTreeMap<u32, u64>,
-    /// A fence waits for the board's answer; it has come.
-    fencing: Option<bool>,
-    /// What loads have read.
-    read: Vec<u64>,
-}
-
-/// A state of the whole.
-#[derive(Clone, Debug, PartialEq, Hash)]
-pub(crate) struct State {
-    nodes: Vec<Node>,
-    wires: BTreeMap<(NodeId, NodeId, u8), VecDeque<Packet>>,
-}
+/// A state of the whole: the numbers of the nodes' states; then what is on the wires, ordered by wire, the oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State(Vec<u32>);
 
 /// What happens next.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Next {
     Run(NodeId),
     Arrive(NodeId),
-    Perform(NodeId, StepId),
-    Deliver(NodeId, NodeId, u8, usize),
+    Perform(NodeId, u32),
+    /// From, to, class, and place in that wire.
+    Deliver(NodeId, NodeId, u8, u8),
 }
 
-/// The model; outcomes of finished runs are gathered.
+/// What a run has left: for each node what loads have read, and all values of each word.
+pub(crate) type Outcome = Vec<(Vec<u64>, BTreeMap<Word, Vec<u64>>)>;
+
+/// A packet on a wire: the wire above, the packet's number below.
+const WIRE_SHIFT: u32 = 24;
+
+fn wire(src: NodeId, dst: NodeId, class: u8) -> u32 {
+    (u32::from(src) * 8 + u32::from(dst)) * 4 + u32::from(class)
+}
+
+fn ends(word: u32) -> (NodeId, NodeId, u8) {
+    let wire = word >> WIRE_SHIFT;
+    ((wire / 32) as NodeId, (wire / 4 % 8) as NodeId, (wire % 4) as u8)
+}
+
+const REPLY: u8 = Class::Reply as u8;
+
+/// What comes of a step: the node's next state, and what it sends.
+type Stepped = (u32, Arc<[u32]>);
+
+/// What is known of nodes and packets.
+#[derive(Default)]
+struct Tables {
+    nodes: Vec<Arc<Node>>,
+    node_numbers: HashMap<u64, u32>,
+    packets: Vec<Packet>,
+    packet_numbers: HashMap<Packet, u32>,
+    /// By a node's state and a step: its next state, and what it sends.
+    steps: HashMap<(u32, u32), Stepped>,
+    /// The state and step that each state of a node was first found by; its images, by renaming; those of packets.
+    origins: Vec<(u32, u32)>,
+    images: Vec<Box<[u32]>>,
+    packet_images: Vec<Box<[u32]>>,
+    /// Whether a packet may be taken before all else that can happen at a node.
+    first: HashMap<(u32, u32), bool>,
+    /// Some state of some node has a fault.
+    faulty: bool,
+}
+
+impl Tables {
+    fn node(&self, number: u32) -> &Arc<Node> {
+        &self.nodes[number as usize]
+    }
+
+    fn number_of(&mut self, node: Node, origin: (u32, u32), images: usize) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        *self.node_numbers.entry(hasher.finish()).or_insert_with(|| {
+            self.faulty |= !node.faults.is_empty();
+            self.nodes.push(Arc::new(node));
+            self.origins.push(origin);
+            self.images.push(vec![symmetry::UNKNOWN; images].into());
+            self.nodes.len() as u32 - 1
+        })
+    }
+
+    fn number_of_packet(&mut self, packet: Packet, images: usize) -> u32 {
+        let wire = wire(packet.src, packet.dst, packet.class() as u8) << WIRE_SHIFT;
+        let number = *self.packet_numbers.entry(packet.clone()).or_insert_with(|| {
+            self.packets.push(packet);
+            self.packet_images.push(vec![symmetry::UNKNOWN; images].into());
+            self.packets.len() as u32 - 1
+        });
+        assert!(number >> WIRE_SHIFT == 0, "too many packets");
+        wire | number
+    }
+}
+
+/// The model, and what exploring it has seen.
 pub(crate) struct CopiesModel {
     pub(crate) setup: Setup,
-    pub(crate) outcomes: Mutex<BTreeSet<Vec<Vec<u64>>>>,
+    tables: RwLock<Tables>,
     first: State,
+    /// Names of nodes that make no difference.
+    pub(crate) renamings: Vec<Names>,
+    /// All that loads have read, in finished runs; everything else those have left, if it was asked for.
+    reads: Mutex<BTreeSet<Vec<Vec<u64>>>>,
+    outcomes: Option<Mutex<BTreeSet<Outcome>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CopiesModel {
     pub(crate) fn new(setup: Setup) -> CopiesModel {
-        let n = setup.programs.len() as u16;
-        let pages = setup.homes.len() as u32;
-        let mut nodes = Vec::new();
-        for id in 0..n {
-            let mut config = HibConfig::new(id);
-            config.window = WindowLayout::new(2, 18).expect("four nodes of 256 KiB");
-            config.contexts = 1;
-            config.imports = 4;
-            config.export_pages = pages;
-            config.counters = 0;
-            config.credits = [16; 4];
-            config.outstanding = 8;
-            config.pending_writes = setup.counters;
-            // One packet for each copy: the ideal network knows no groups.
-            config.fanout_by_switch = false;
-            config.bug = setup.bug;
-            let credits = config.offered();
-            let mut world = Loose { hib: Hib::new(config), out: Vec::new(), answer: None };
-            world.event(Event::LinkUp { incarnation: INCARNATION, nodes: n.into(), credits }, None);
-            for node in 0..n {
-                world.event(Event::NodeUp { node, incarnation: INCARNATION }, None);
-            }
-            world.event(Event::BusMaster(true), None);
-            world.register(Register::AdminBase, ADMIN);
-            world.command(Command { opcode: admin::CONTEXT_OPEN, address: STATUS_PAGE, ..Command::default() });
-            nodes.push(world);
-        }
-        // Every node exports every page; the homes' are joined.
-        let mut generations = vec![Vec::new(); usize::from(n)];
-        for id in 0..n {
-            for page in 0..pages {
-                let grant = Command {
-                    opcode: admin::GRANT_SET,
-                    index: page,
-                    count: 1,
-                    address: EXPORTS + u64::from(page) * UNIT,
-                    length: UNIT,
-                    rights: 7,
-                    nodes: [u64::MAX; 4],
-                    ..Command::default()
-                };
-                let generation = nodes[usize::from(id)].command(grant);
-                generations[usize::from(id)].push(generation);
-                let import = Command {
-                    opcode: admin::IMPORT_SET,
-                    import: page as u16,
-                    node: id,
-                    index: page,
-                    count: 1,
-                    page,
-                    generation,
-                    length: UNIT,
-                    rights: Rights(7).0,
-                    taken: 1 + page,
-                    ..Command::default()
-                };
-                nodes[usize::from(id)].command(import);
+        let renamings = if setup.symmetric { symmetry::renamings(&setup) } else { Vec::new() };
+        let mut tables = Tables::default();
+        let nodes = start::boards(&setup).into_iter().zip(0..).map(|(hib, id)| Node::new(&setup, id, hib));
+        let first = State(nodes.map(|node| tables.number_of(node, (0, 0), renamings.len())).collect());
+        for (which, names) in renamings.iter().enumerate() {
+            for (node, name) in first.0.iter().zip(names) {
+                tables.images[*node as usize][which] = first.0[usize::from(*name)];
             }
         }
-        let mut become_copy = |id: NodeId, page: u32, home: NodeId| {
-            let set = ReplicaCommand {
-                opcode: admin::REPLICA_SET,
-                page,
-                mode: setup.mode,
-                node: home.into(),
-                home_page: page,
-                home_generation: generations[usize::from(home)][page as usize],
-                ..ReplicaCommand::default()
-            };
-            nodes[usize::from(id)].begin(set.into());
-            exchange(&mut nodes);
-            assert!(nodes[usize::from(id)].answer.take().is_some(), "node {id} does not become a copy of node {home}");
+        assert!(setup.steps == Steps::Every || reduce::admits(&setup), "{setup:?} cannot be reduced");
+        let (reads, outcomes) = (Mutex::new(BTreeSet::new()), None);
+        CopiesModel { setup, tables: RwLock::new(tables), first, renamings, reads, outcomes }
+    }
+
+    /// Keeps all that finished runs have left.
+    pub(crate) fn with_outcomes(setup: Setup) -> CopiesModel {
+        CopiesModel { outcomes: Some(Mutex::new(BTreeSet::new())), ..CopiesModel::new(setup) }
+    }
+
+    fn n(&self) -> usize {
+        self.setup.programs.len()
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Tables> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn learn(&self) -> RwLockWriteGuard<'_, Tables> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A step of a node: its next state, and what it sends.
+    fn step(&self, node: u32, code: u32) -> Stepped {
+        let known = self.known();
+        if let Some(found) = known.steps.get(&(node, code)) {
+            return found.clone();
+        }
+        let mut next = Node::clone(known.node(node));
+        let event = match code >> WIRE_SHIFT {
+            0 if code == RUN => Local::Run,
+            0 if code == ARRIVE => Local::Arrive,
+            0 => Local::Perform((code - PERFORM).into()),
+            _ => Local::Take(known.packets[(code & ((1 << WIRE_SHIFT) - 1)) as usize].clone()),
         };
-        for page in 0..pages {
-            let home = setup.homes[page as usize];
-            let others = |of: NodeId| (0..n).filter(move |id| *id != of);
-            if setup.mode == admin::NAIVE {
-                (0..n).for_each(|id| become_copy(id, page, id));
-                (0..n).for_each(|id| others(id).for_each(|other| become_copy(id, page, other)));
-            } else {
-                become_copy(home, page, home);
-                others(home).for_each(|id| become_copy(id, page, home));
-            }
-        }
-        let mut first = State {
-            nodes: nodes
-                .into_iter()
-                .map(|world| Node {
-                    board: Board::of(world.hib),
-                    memory: BTreeMap::new(),
-                    had: BTreeMap::new(),
-                    steps: BTreeMap::new(),
-                    posted: VecDeque::new(),
-                    next: 0,
-                    made: BTreeMap::new(),
-                    taken: BTreeMap::new(),
-                    fencing: None,
-                    read: Vec::new(),
-                })
-                .collect(),
-            wires: BTreeMap::new(),
-        };
-        if !setup.fine {
-            for (node, program) in first.nodes.iter_mut().zip(&setup.programs) {
-                while let Some(Op::Store(word, value)) = program.get(node.next) {
-                    node.posted.push_back((*word, *value));
-                    *node.made.entry(word.page).or_default() += 1;
-                    node.next += 1;
-                }
-            }
-        }
-        CopiesModel { setup, outcomes: Mutex::new(BTreeSet::new()), first }
-    }
-}
-
-/// A board during the setup: everything happens at once.
-struct Loose {
-    hib: Hib,
-    out: Vec<Packet>,
-    answer: Option<u64>,
-}
-
-impl Loose {
-    fn register(&mut self, register: Register, data: u64) {
-        let (offset, size) = (register.offset(), register.size().into());
-        self.event(Event::Write { bar: Bar::Control, offset, size, data }, None);
-    }
-
-    fn begin(&mut self, command: Command) {
-        let register = Register::AdminDoorbell;
-        let event =
-            Event::Write { bar: Bar::Control, offset: register.offset(), size: register.size().into(), data: 0 };
-        self.answer = None;
-        self.event(event, Some(Command { seq: 1, ..command }));
-    }
-
-    fn command(&mut self, command: Command) -> u64 {
-        self.begin(command);
-        self.answer.take().expect("the command completes at once")
-    }
-
-    fn event(&mut self, event: Event, command: Option<Command>) {
-        let mut events = VecDeque::from([event]);
-        let mut generation = 0;
-        while let Some(event) = events.pop_front() {
-            let mut actions = Vec::new();
-            self.hib.handle(event, &mut actions);
-            for action in actions {
-                match action {
-                    Action::Send(packet) => self.out.push(packet),
-                    Action::Step { step, op } => {
-                        let result = match op {
-                            Step::LoadCommand { .. } => StepResult::Command(command.expect("a command was given")),
-                            Step::LoadBlock { length, .. } => StepResult::Block(Block::from(vec![0; length as usize])),
-                            Step::Store { address, data, .. } => {
-                                let completion = ADMIN + COMPLETION_OFFSET as u64;
-                                if address == completion + 16 {
-                                    generation = data;
-                                }
-                                if address == completion {
-                                    assert_eq!(data >> 32, 0, "status of {command:?}");
-                                    self.answer = Some(generation);
-                                }
-                                StepResult::Stored
-                            }
-                            Step::StoreBlock { .. } => StepResult::Stored,
-                            other => panic!("the board wants {other:?}"),
-                        };
-                        events.push_back(Event::StepDone { step, result });
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-}
-
-/// Delivers everything that boards have to say to each other during the setup.
-fn exchange(nodes: &mut [Loose]) {
-    loop {
-        let packets: Vec<Packet> = nodes.iter_mut().flat_map(|node| std::mem::take(&mut node.out)).collect();
-        if packets.is_empty() {
-            return;
-        }
-        for packet in packets {
-            let (src, class) = (packet.src, packet.class());
-            nodes[usize::from(packet.dst)].event(Event::Packet(packet), None);
-            if class != Class::Reply {
-                nodes[usize::from(src)].event(Event::Credit { class, count: 1 }, None);
-            }
-        }
-    }
-}
-
-impl State {
-    /// Lets a board handle an event, and all steps at its own tables.
-    fn handle(&mut self, id: NodeId, event: Event) {
-        let node = &mut self.nodes[usize::from(id)];
-        let mut hib = Hib::clone(&node.board.hib);
-        let mut events = VecDeque::from([event]);
+        drop(known);
         let mut sent = Vec::new();
-        while let Some(event) = events.pop_front() {
-            let mut actions = Vec::new();
-            hib.handle(event, &mut actions);
-            for action in actions {
-                match action {
-                    Action::Send(packet) => sent.push(packet),
-                    Action::Step { step, op: Step::Store { address, size: 8, data } } if address >= EXPORTS => {
-                        let at = address - EXPORTS;
-                        let word = Word { page: (at / UNIT) as u32, index: (at % UNIT / 8) as u32 };
-                        node.steps.insert(step, (word, data));
-                    }
-                    Action::Step { step, op: Step::Store { address, data, .. } } => {
-                        let taken = STATUS_PAGE + context::TAKEN_OFFSET;
-                        if (taken..taken + 8 * 256).contains(&address) {
-                            node.taken.insert(((address - taken) / 8) as u32, data);
-                        } else if address == STATUS_PAGE {
-                            node.fencing = Some(true);
-                        }
-                        events.push_back(Event::StepDone { step, result: StepResult::Stored });
-                    }
-                    Action::Step { op, .. } => panic!("the board wants {op:?}"),
-                    _ => {}
-                }
+        next.happens(&self.setup, event, &mut sent);
+        let mut tables = self.learn();
+        let images = self.renamings.len();
+        let next = tables.number_of(next, (node, code), images);
+        let sent: Arc<[u32]> = sent.into_iter().map(|packet| tables.number_of_packet(packet, images)).collect();
+        tables.steps.insert((node, code), (next, sent.clone()));
+        drop(tables);
+        self.compare_step(node, code, next, &sent);
+        (next, sent)
+    }
+
+    fn is_done(&self, tables: &Tables, state: &State) -> bool {
+        state.0.len() == self.n() && state.0.iter().all(|node| tables.node(*node).is_idle(&self.setup))
+    }
+
+    /// What is wrong with a state.
+    fn fault(&self, state: &State, property: &str) -> Option<Fault> {
+        let tables = self.known();
+        let nodes = || state.0[..self.n()].iter().map(|node| tables.node(*node));
+        if tables.faulty {
+            if let Some(fault) = nodes().find_map(|node| node.fault(property)) {
+                return Some(fault);
             }
         }
-        node.board = Board::of(hib);
-        for packet in sent {
-            let wire = (packet.src, packet.dst, packet.class() as u8);
-            self.wires.entry(wire).or_default().push_back(packet);
+        if state.0.len() > self.n() && ![I6, I7].contains(&property) {
+            return None;
+        }
+        let all: Vec<&Node> = nodes().map(|node| &**node).collect();
+        match property {
+            I6 if !self.setup.weak.is_empty() => {
+                let reads = |(id, read): &(NodeId, Vec<u64>)| all[usize::from(*id)].read == *read;
+                let told = self.setup.weak.iter().map(|(id, read)| format!("node {id} has read {read:?}"));
+                self.setup.weak.iter().all(reads).then(|| told.collect::<Vec<_>>().join(", "))
+            }
+            I7 => (0..self.n()).find_map(|id| fault_of_fence(&self.setup, &all, id)),
+            I1 | I2 if self.is_done(&tables, state) => fault_at_rest(&self.setup, &all, property),
+            END if !self.is_done(&tables, state) => {
+                drop(tables);
+                let mut actions = Vec::new();
+                self.actions(state, &mut actions);
+                actions.is_empty().then(|| "nothing can happen any more, and not everything is done".into())
+            }
+            _ => None,
         }
     }
 
-    fn perform(&mut self, id: NodeId, step: StepId) -> Option<()> {
-        let node = &mut self.nodes[usize::from(id)];
-        let (word, value) = node.steps.remove(&step)?;
-        node.memory.insert(word, value);
-        node.had.entry(word).or_default().push(value);
-        self.handle(id, Event::StepDone { step, result: StepResult::Stored });
-        Some(())
-    }
-
-    fn deliver(&mut self, wire: (NodeId, NodeId, u8), place: usize) -> Option<()> {
-        let queue = self.wires.get_mut(&wire)?;
-        let packet = queue.remove(place)?;
-        if queue.is_empty() {
-            self.wires.remove(&wire);
-        }
-        let class = packet.class();
-        self.handle(wire.1, Event::Packet(packet));
-        if class != Class::Reply {
-            self.handle(wire.0, Event::Credit { class, count: 1 });
-        }
-        Some(())
-    }
-
-    /// Everything that decides nothing happens.
-    fn settle(&mut self) {
-        loop {
-            let step =
-                self.nodes.iter().enumerate().find_map(|(id, node)| Some((id as NodeId, *node.steps.keys().next()?)));
-            let reply = self.wires.keys().find(|wire| wire.2 == Class::Reply as u8).copied();
-            match (step, reply) {
-                (Some((id, step)), _) => self.perform(id, step),
-                (_, Some(wire)) => self.deliver(wire, 0),
-                _ => return,
-            };
-        }
-    }
-
-    fn is_done(&self, setup: &Setup) -> bool {
-        let idle = |node: &Node, program: &Vec<Op>| {
-            node.next == program.len() && node.posted.is_empty() && node.steps.is_empty() && node.fencing.is_none()
+    /// What a step is, in words.
+    fn tell(&self, state: &State, action: Next) -> String {
+        let tables = self.known();
+        let node = |id: NodeId| tables.node(state.0[usize::from(id)]);
+        let store = |(word, count, value): (Word, u32, u64)| match count {
+            1 => format!("{word} = {value}"),
+            _ => format!("{word} and {} more = {value}", count - 1),
         };
-        self.wires.is_empty() && self.nodes.iter().zip(&setup.programs).all(|(node, program)| idle(node, program))
-    }
-
-    fn value(&self, id: usize, word: Word) -> u64 {
-        self.nodes[id].memory.get(&word).copied().unwrap_or(0)
+        match action {
+            Next::Run(id) => match self.setup.programs[usize::from(id)].get(node(id).next) {
+                Some(Op::Store(word, value)) => format!("node {id}: stores {word} = {value}"),
+                Some(Op::Wide(word, count, value)) => format!("node {id}: stores {}", store((*word, *count, *value))),
+                Some(Op::Load(word)) => format!("node {id}: loads {word}: {}", node(id).value(*word)),
+                Some(Op::Raw(word)) => format!("node {id}: reads {word}: {}", node(id).value(*word)),
+                Some(Op::Fence) if node(id).fence_is_over() => format!("node {id}: the fence is over"),
+                Some(Op::Fence) => format!("node {id}: begins a fence"),
+                None => format!("node {id}: nothing"),
+            },
+            Next::Arrive(id) => {
+                let posted = node(id).posted.front().map_or_else(String::new, |posted| store(*posted));
+                format!("node {id}: its board gets {posted}")
+            }
+            Next::Perform(id, step) => match node(id).step(step.into()) {
+                Some((word, count, data)) => {
+                    let ones = u64::MAX >> (64 - 8 * self.setup.granule);
+                    format!("node {id}: memory: {}", store((word, count, data & ones)))
+                }
+                None => format!("node {id}: nothing"),
+            },
+            Next::Deliver(src, dst, class, place) => {
+                let packet = reduce::on_wire(&state.0[self.n()..], wire(src, dst, class)).get(usize::from(place));
+                let packet = packet.map(|word| &tables.packets[(word & ((1 << WIRE_SHIFT) - 1)) as usize]);
+                let place = |page: u32, offset: u32| Word { page, index: offset / self.setup.granule };
+                let ones = u64::MAX >> (64 - 8 * self.setup.granule);
+                let what = match packet.map(|packet| &packet.body) {
+                    Some(Body::Update { at, size, data, .. }) => {
+                        let stored = (place(at.page, at.offset), u32::from(*size) / self.setup.granule, data & ones);
+                        format!("update, {}", store(stored))
+                    }
+                    Some(Body::Reflected { at, size, data, writer }) => {
+                        let stored = (place(at.page, at.offset), u32::from(*size) / self.setup.granule, data & ones);
+                        format!("reflected, {}, of node {writer}", store(stored))
+                    }
+                    Some(Body::CopyAck { .. }) => "the copy has it".into(),
+                    Some(Body::WriteAck { .. }) => "all copies have it".into(),
+                    other => format!("{other:?}"),
+                };
+                format!("{src} -> {dst}: {what}")
+            }
+        }
     }
 }
 
-fn repeats(values: &[u64]) -> bool {
-    values.iter().enumerate().any(|(i, value)| values[i + 1..].contains(value))
+// What happens at a node, as a number: one of these, or a packet on its wire.
+const RUN: u32 = 0;
+const ARRIVE: u32 = 1;
+const PERFORM: u32 = 2;
+
+/// What must hold when everything is done.
+fn fault_at_rest(setup: &Setup, nodes: &[&Node], property: &str) -> Option<Fault> {
+    let words: BTreeSet<Word> = nodes.iter().flat_map(|node| node.had.keys().copied()).collect();
+    for word in words {
+        let home = setup.homes[word.page as usize];
+        let of_home = nodes[usize::from(home)];
+        let had = |node: &Node| node.had.get(&word).cloned().unwrap_or_default();
+        for (id, node) in nodes.iter().enumerate() {
+            if property == I2 && node.value(word) != of_home.value(word) {
+                let (here, there) = (node.value(word), of_home.value(word));
+                return Some(format!("{word} is {here} at node {id}, and {there} at node {home}"));
+            }
+            if property == I1 && setup.mode != admin::NAIVE && !is_subsequence(&had(of_home), &had(node)) {
+                return Some(format!("{word} of node {id} had {:?}, at its home {:?}", had(node), had(of_home)));
+            }
+        }
+    }
+    let left = |node: &&Node| property == I2 && node.pending_counters() != 0;
+    nodes.iter().position(left).map(|id| format!("counters of node {id} are left"))
+}
+
+/// A fence of this node is over: every copy has what the node stored before, or something that the home ordered later.
+fn fault_of_fence(setup: &Setup, nodes: &[&Node], id: usize) -> Option<Fault> {
+    let stored = setup.programs[id][..nodes[id].next].iter().filter(|_| nodes[id].fence_is_over());
+    for op in stored {
+        let Op::Store(word, value) = op else { continue };
+        let home = nodes[usize::from(setup.homes[word.page as usize])];
+        let place = |value: u64| home.had.get(word)?.iter().position(|had| *had == value);
+        for (other, node) in nodes.iter().enumerate() {
+            let now = node.value(*word);
+            let old = now == 0 || place(now).is_some_and(|now| place(*value).is_none_or(|stored| now < stored));
+            if old {
+                return Some(format!(
+                    "the fence of node {id} is over, and {word} of node {other} is {now}, not {value}"
+                ));
+            }
+        }
+    }
+    None
 }
 
 fn is_subsequence(of: &[u64], part: &[u64]) -> bool {
     let mut of = of.iter();
     part.iter().all(|value| of.any(|other| other == value))
-}
-
-/// What is wrong with a state.
-pub(crate) fn fault(setup: &Setup, state: &State) -> Option<String> {
-    for (id, node) in state.nodes.iter().enumerate() {
-        for (word, values) in &node.had {
-            if repeats(values) {
-                return Some(format!("I5: {word:?} of node {id} had {values:?}"));
-            }
-        }
-        // A load now would be behind all stores of the program: it reads none that is older (I4).
-        for (page, made) in &node.made {
-            if node.taken.get(page).copied().unwrap_or(0) < *made {
-                continue;
-            }
-            let program = &setup.programs[id][..node.next];
-            let mine = |word: Word| {
-                program.iter().filter_map(move |op| match op {
-                    Op::Store(w, value) if *w == word => Some(*value),
-                    _ => None,
-                })
-            };
-            for (word, values) in node.had.iter().filter(|(word, _)| word.page == *page) {
-                let own: Vec<u64> = mine(*word).collect();
-                if let (Some(last), Some((now, _))) = (own.last(), values.split_last()) {
-                    if own.contains(now) && now != last {
-                        return Some(format!("I4: node {id} stored {own:?} to {word:?} and reads {now}"));
-                    }
-                    if !values.contains(last) {
-                        return Some(format!(
-                            "E22b: node {id} stored {own:?} to {word:?}, taken, and it had {values:?}"
-                        ));
-                    }
-                }
-            }
-        }
-    }
-    if !state.is_done(setup) {
-        return None;
-    }
-    for (page, home) in setup.homes.iter().enumerate() {
-        let words: BTreeSet<Word> =
-            state.nodes.iter().flat_map(|node| node.had.keys().copied()).filter(|w| w.page as usize == page).collect();
-        for word in words {
-            let of_home = state.nodes[usize::from(*home)].had.get(&word).cloned().unwrap_or_default();
-            for id in 0..state.nodes.len() {
-                let here = state.value(id, word);
-                if here != state.value(usize::from(*home), word) {
-                    return Some(format!(
-                        "I2: {word:?} is {here} at node {id} and {} at its home",
-                        state.value((*home).into(), word)
-                    ));
-                }
-                let had = state.nodes[id].had.get(&word).cloned().unwrap_or_default();
-                if setup.mode != admin::NAIVE && !is_subsequence(&of_home, &had) {
-                    return Some(format!("I1: {word:?} of node {id} had {had:?}, at its home {of_home:?}"));
-                }
-            }
-        }
-    }
-    let pending = state.nodes.iter().position(|node| node.board.hib.pending_counters() != 0);
-    pending.map(|id| format!("I3: counters of node {id} are left"))
 }
 
 impl Model for CopiesModel {
@@ -489,98 +418,127 @@ impl Model for CopiesModel {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Next>) {
-        for (id, node) in state.nodes.iter().enumerate() {
-            let id = id as NodeId;
-            if let Some(op) = self.setup.programs[usize::from(id)].get(node.next) {
-                let covered = |page: &u32| {
-                    node.taken.get(page).copied().unwrap_or(0) >= node.made.get(page).copied().unwrap_or(0)
-                };
-                let enabled = match op {
-                    Op::Store(..) | Op::Raw(_) => true,
-                    Op::Load(word) => covered(&word.page),
-                    // The fence's own store is posted behind the others.
-                    Op::Fence => node.fencing != Some(false) && (node.fencing.is_some() || node.posted.is_empty()),
-                };
-                if enabled {
-                    actions.push(Next::Run(id));
+        let begun = actions.len();
+        match self.setup.steps {
+            Steps::Every => {
+                let tables = self.known();
+                for (id, node) in state.0[..self.n()].iter().enumerate() {
+                    node_actions(&self.setup, id as NodeId, tables.node(*node), actions);
+                }
+                wire_actions(&state.0[self.n()..], self.setup.unordered, actions);
+            }
+            Steps::Reduced => self.enough(state, actions),
+        }
+        if actions.len() == begun {
+            let tables = self.known();
+            if self.is_done(&tables, state) {
+                let nodes = || state.0.iter().map(|node| tables.node(*node));
+                locked(&self.reads).insert(nodes().map(|node| node.read.clone()).collect());
+                if let Some(outcomes) = &self.outcomes {
+                    locked(outcomes).insert(nodes().map(|node| (node.read.clone(), node.had.clone())).collect());
                 }
             }
-            if !node.posted.is_empty() {
-                actions.push(Next::Arrive(id));
-            }
-            actions.extend(node.steps.keys().map(|step| Next::Perform(id, *step)));
-        }
-        for ((src, dst, class), queue) in &state.wires {
-            let places = if self.setup.unordered { queue.len() } else { 1 };
-            actions.extend((0..places).map(|place| Next::Deliver(*src, *dst, *class, place)));
         }
     }
 
     fn next_state(&self, state: &State, action: Next) -> Option<State> {
-        let mut state = state.clone();
-        match action {
-            Next::Run(id) => {
-                let op = self.setup.programs[usize::from(id)][state.nodes[usize::from(id)].next];
-                let node = &mut state.nodes[usize::from(id)];
-                match op {
-                    Op::Store(word, value) => {
-                        node.posted.push_back((word, value));
-                        *node.made.entry(word.page).or_default() += 1;
-                        node.next += 1;
-                    }
-                    Op::Load(word) | Op::Raw(word) => {
-                        let value = node.memory.get(&word).copied().unwrap_or(0);
-                        node.read.push(value);
-                        node.next += 1;
-                    }
-                    Op::Fence if node.fencing == Some(true) => {
-                        node.fencing = None;
-                        node.next += 1;
-                    }
-                    Op::Fence => {
-                        node.fencing = Some(false);
-                        let cookie = node.next as u64 + 1;
-                        let data = context::QUIET_ALL << context::COOKIE_BITS | cookie;
-                        state.handle(id, Event::Write { bar: Bar::Contexts, offset: context::QUIET, size: 8, data });
-                    }
-                }
+        let mut words = state.0.clone();
+        let (id, code) = match action {
+            Next::Run(id) => (id, RUN),
+            Next::Arrive(id) => (id, ARRIVE),
+            Next::Perform(id, step) => (id, PERFORM + step),
+            Next::Deliver(src, dst, class, place) => {
+                let first = words[self.n()..].partition_point(|word| word >> WIRE_SHIFT < wire(src, dst, class));
+                (dst, words.remove(self.n() + first + usize::from(place)))
             }
-            Next::Arrive(id) => {
-                let node = &mut state.nodes[usize::from(id)];
-                let (word, value) = node.posted.pop_front()?;
-                let layout = node.board.hib.config().window;
-                let offset = u64::from(word.page) * UNIT + u64::from(word.index) * 8;
-                let offset = layout.encode(WindowAddress { aperture: Aperture::Plain, node: id, offset })?;
-                state.handle(id, Event::Write { bar: Bar::Window, offset, size: 8, data: value });
-            }
-            Next::Perform(id, step) => state.perform(id, step)?,
-            Next::Deliver(src, dst, class, place) => state.deliver((src, dst, class), place)?,
+        };
+        let (next, sent) = self.step(words[usize::from(id)], code);
+        words[usize::from(id)] = next;
+        for word in sent.iter() {
+            let behind = words[self.n()..].partition_point(|other| other >> WIRE_SHIFT <= word >> WIRE_SHIFT);
+            words.insert(self.n() + behind, *word);
         }
-        if !self.setup.fine {
-            state.settle();
-        }
-        if state.is_done(&self.setup) {
-            let read = state.nodes.iter().map(|node| node.read.clone()).collect();
-            self.outcomes.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(read);
-        }
-        Some(state)
+        Some(self.representative(State(words)))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![
-            Property::always("I1 to I5", |model: &CopiesModel, state: &State| fault(&model.setup, state).is_none()),
-            Property::sometimes("an end", |model: &CopiesModel, state: &State| state.is_done(&model.setup)),
-        ]
+        macro_rules! holds {
+            ($($name:ident),*) => {
+                vec![$(Property::always($name, |model: &CopiesModel, state: &State| model.fault(state, $name).is_none())),*]
+            };
+        }
+        holds![I1, I2, I3, I4, I5, I6, I7, END]
     }
 }
 
-impl fmt::Display for Next {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Next::Run(id) => write!(f, "node {id}: program"),
-            Next::Arrive(id) => write!(f, "node {id}: posted store arrives"),
-            Next::Perform(id, _) => write!(f, "node {id}: memory"),
-            Next::Deliver(src, dst, class, _) => write!(f, "{src} -> {dst}: class {class}"),
-        }
+/// What can happen at a node by itself.
+fn node_actions(setup: &Setup, id: NodeId, node: &Node, actions: &mut Vec<Next>) {
+    if node.can_run(setup) {
+        actions.push(Next::Run(id));
     }
+    if !node.posted.is_empty() {
+        actions.push(Next::Arrive(id));
+    }
+    actions.extend(node.steps().map(|step| Next::Perform(id, step as u32)));
+}
+
+fn wire_actions(wires: &[u32], unordered: bool, actions: &mut Vec<Next>) {
+    for queue in wires.chunk_by(|a, b| a >> WIRE_SHIFT == b >> WIRE_SHIFT) {
+        let (src, dst, class) = ends(queue[0]);
+        let places = if unordered { queue.len() as u8 } else { 1 };
+        actions.extend((0..places).map(|place| Next::Deliver(src, dst, class, place)));
+    }
+}
+
+/// What exploring a model has come to.
+pub(crate) struct Explored {
+    pub(crate) states: usize,
+    /// The first fault of each property, with the way to it.
+    pub(crate) faults: BTreeMap<&'static str, Vec<String>>,
+    /// For each finished run: what loads have read; and all that is left, if it was asked for.
+    pub(crate) reads: BTreeSet<Vec<Vec<u64>>>,
+    pub(crate) outcomes: BTreeSet<Outcome>,
+}
+
+/// How far a model is explored.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    AnyFault,
+    /// The first fault against this, by a shortest way.
+    Shortest(&'static str),
+    /// To the end, whatever is found.
+    End,
+}
+
+pub(crate) fn explore(name: &str, model: CopiesModel, until: Until) -> Explored {
+    let begun = Instant::now();
+    let explored = match until {
+        Until::AnyFault => {
+            explored(model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_dfs().join())
+        }
+        Until::Shortest(property) => {
+            let wanted = HasDiscoveries::AnyOf([property].into());
+            explored(model.checker().finish_when(wanted).spawn_bfs().join())
+        }
+        Until::End => explored(model.checker().threads(2).finish_when(HasDiscoveries::All).spawn_dfs().join()),
+    };
+    if !name.is_empty() {
+        println!("{name}: {} states, {:.1} s", explored.states, begun.elapsed().as_secs_f32());
+    }
+    explored
+}
+
+fn explored(checker: impl Checker<CopiesModel>) -> Explored {
+    let model = checker.model();
+    let told = checker.discoveries().into_iter().map(|(property, path)| {
+        let path = path.into_vec();
+        let last = path.last().map(|(state, _)| state.clone());
+        let steps = path.into_iter().filter_map(|(state, action)| Some(model.tell(&state, action?)));
+        let mut lines: Vec<String> = steps.collect();
+        lines.extend(last.and_then(|state| model.fault(&state, property)).map(|fault| format!("=> {fault}")));
+        (property, lines)
+    });
+    let faults = told.collect();
+    let outcomes = model.outcomes.as_ref().map(|outcomes| locked(outcomes).clone()).unwrap_or_default();
+    Explored { states: checker.unique_state_count(), faults, reads: locked(&model.reads).clone(), outcomes }
 }

@@ -32,8 +32,7 @@ pub(super) fn tables(figures: &Figures, packets: &[Packets]) -> String {
     let series = figures.series();
     let columns = || series.first().into_iter().flatten().map(|case| case.copies);
     for (figure, title) in FIGURES {
-        let yardstick = if figure == Figure::Own { Figure::Last } else { figure };
-        let ordinary = quartiles(figures.ordinary.iter().filter_map(|s| Some(s.get(&yardstick)? / 1e3)).collect());
+        let ordinary = quartiles(figures.ordinary.iter().filter_map(|s| Some(s.get(&figure)? / 1e3)).collect());
         let [base, low, high] = ordinary.map(short);
         out += &format!("{title}: median us, ratio to an ordinary store ({base} us; quartiles {low}-{high})\n");
         out += &row("copies", columns().map(|copies| copies.to_string()));
