@@ -10,11 +10,11 @@ use common::replicas::{
     is_subsequence, join, replicated, set, store, word,
 };
 use common::{Cluster, EXPORTS, over_seeds, status_page};
-use hib_core::{Action, Bar, Bug, Event, StepResult};
+use hib_core::{Action, Bar, Bug, Event, Notice, StepResult};
 use switch_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
-use telegraphos_wire::{AtomicOp, Body, Class, Packet, RemoteAddr, Status, context, event};
+use telegraphos_wire::{AtomicOp, Body, Class, Packet, RemoteAddr, Rights, Status, context, event};
 
 /// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
 fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
@@ -555,4 +555,40 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
 fn a_late_acknowledgement_of_an_earlier_life_is_for_nothing() {
     late_acknowledgement(None).unwrap();
     late_acknowledgement(Some(Bug::ReuseTags)).unwrap_err();
+}
+
+/// Blocks are not multicast: none may be stored to a replicated page, by others or by the own board; others read the home, not a copy.
+#[test]
+fn blocks_do_not_go_behind_the_homes_back() {
+    let mut c = cluster(FanOut(None), 3, 1, None, |_| {});
+    let all = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
+    c.export(0, "replicated", 1, 1, all);
+    c.export(1, "replicated", 1, 1, all);
+    c.export(0, "plain", 2, 1, all);
+    let found = c.lookup(1, 0, "replicated");
+    for id in 0..2 {
+        let set = ReplicaCommand {
+            opcode: admin::REPLICA_SET,
+            page: 1,
+            mode: admin::COUNTERS,
+            node: 0,
+            home_page: found.index,
+            home_generation: found.generation,
+            ..ReplicaCommand::default()
+        };
+        assert_eq!(c.admin(id, set.into()).status, 0);
+    }
+    // Node 1's own copy, and node 0's plain page; node 2 reaches the home and the copy.
+    c.import(1, 1, "replicated", 11, 11);
+    c.import(1, 0, "plain", 12, 12);
+    c.import(2, 0, "replicated", 11, 11);
+    c.import(2, 1, "replicated", 12, 12);
+    let (own, plain) = (c.address(1, 11, 0), c.address(0, 12, 0));
+    assert_eq!(c.copy(1, own, plain, 4096), Status::Rights, "a get into the own copy");
+    assert_eq!(c.copy(1, plain, own, 4096), Status::Ok, "a put out of it");
+    let (home, copy) = (c.address(0, 11, 0), c.address(1, 12, 0));
+    assert_eq!(c.load(2, home, 8), 0);
+    assert_eq!(c.load(2, copy, 8), u64::MAX, "a copy is read by its own node alone");
+    c.settle();
+    assert!(c.nodes[1].notices.iter().any(|n| matches!(n, Notice::Refused { from: 2, status: Status::NotHome, .. })));
 }

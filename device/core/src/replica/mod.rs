@@ -439,7 +439,8 @@ impl Hib {
             Body::Join { at, .. } | Body::Leave { at } => (*at, 1, Rights::READ),
             // Whoever is the home says what all copies hold.
             Body::Move { at, .. } => (*at, 1, Rights::WRITE),
-            Body::Read { at, size, .. } if own => (*at, u64::from(*size), Rights::READ),
+            Body::Read { at, size, .. } => (*at, u64::from(*size), Rights::READ),
+            Body::ReadBlock { at, length, .. } => (*at, u64::from(*length), Rights::READ),
             _ => return Served::Ordinary,
         };
         let Some(replica) = self.server.replicas.pages.get(&at.page) else {
@@ -450,9 +451,13 @@ impl Hib {
                 _ => Served::Ordinary,
             };
         };
-        // A copy that can be invalid is read at its home.
+        // A copy is its own node's; one that can be invalid is read at its home.
         let elsewhere = replica.mode == Mode::Invalidate && !replica.home;
-        if matches!(packet.body, Body::Read { .. }) && !elsewhere {
+        let reads = matches!(packet.body, Body::Read { .. } | Body::ReadBlock { .. });
+        if reads && !own && !replica.orders() {
+            return Served::Refused(Status::NotHome);
+        }
+        if reads && !(own && elsewhere) {
             return Served::Ordinary;
         }
         let (orders, mode, ready) = (replica.orders(), replica.mode, replica.filled && !replica.gone);
@@ -507,6 +512,16 @@ impl Hib {
                 }
                 self.begin_work(at.page, Work::Request(source, packet.clone()), out)
             }
+        }
+    }
+
+    /// Whether a block may be loaded from (or stored to) a page of this node's at the near end of a copy: never stored, since the other copies would not
+    /// get it, nor loaded from one that may be invalid.
+    pub(crate) fn block_of_replica(&self, page: u32, right: Rights) -> Result<(), Status> {
+        match self.server.replicas.pages.get(&page) {
+            Some(_) if right.contains(Rights::WRITE) => Err(Status::Rights),
+            Some(replica) if replica.mode == Mode::Invalidate && !replica.home => Err(Status::Invalidated),
+            _ => Ok(()),
         }
     }
 
