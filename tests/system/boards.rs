@@ -156,6 +156,12 @@ pub(crate) fn bench_shows_its_tables() -> Result<()> {
     }
     let svg = std::fs::read_to_string(&plot)?;
     ensure!(svg.starts_with("<svg") && svg.contains(">home, switch<"), "no picture: {svg}");
+    // Without the switch's help there are more packets than there must be, which it says.
+    let output = command(&["bench", "--replicas", "--rounds", "2", "--nodes", "6", "--hib", "fanout-by-switch=false"])
+        .output()?;
+    let err = String::from_utf8_lossy(&output.stderr);
+    let part = "Reflected packets on the link of node 0 for 64 updates: 256 out and 0 in, expected 64 and 0";
+    ensure!(output.status.code() == Some(1) && err.contains(part), "it ended with {}:\n{err}", output.status);
     for (arguments, part) in [(["--nodes", "3"], "nodes is 3: expected 6 to 17"), (["--notify", "-q"], "--notify")] {
         let output = command(&["bench", "--replicas"]).args(arguments).output()?;
         let err = String::from_utf8_lossy(&output.stderr);

@@ -218,13 +218,24 @@ impl<'a> Context<'a> {
 
     /// The same in another mode.
     pub(crate) fn boards_in(&mut self, mode: ReplicaMode, part: &str, size: u64) -> Verdict<Vec<Arc<Replicated>>> {
-        let own = self.replicated(part, size, |builder| builder.replica_mode(mode))?;
+        self.boards_named(mode, |_| part.into(), size)
+    }
+
+    /// The same with names by the home's place.
+    pub(crate) fn boards_named(
+        &mut self,
+        mode: ReplicaMode,
+        part: impl Fn(usize) -> String,
+        size: u64,
+    ) -> Verdict<Vec<Arc<Replicated>>> {
+        let (_, me) = self.place();
+        let own = self.replicated(&part(me), size, |builder| builder.replica_mode(mode))?;
         let mut boards = Vec::new();
-        for home in self.peers.all.clone() {
-            boards.push(match home == self.me() {
+        for (place, home) in self.peers.all.clone().into_iter().enumerate() {
+            boards.push(match place == me {
                 true => own.clone(),
                 false => {
-                    let copy = self.join(home, part, |join| join.replica_mode(mode))?;
+                    let copy = self.join(home, &part(place), |join| join.replica_mode(mode))?;
                     self.keep_copy(copy)
                 }
             });

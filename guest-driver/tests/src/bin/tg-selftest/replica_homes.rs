@@ -27,7 +27,9 @@ pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
     /// Where each node counts on a word of its own.
     const OWN: u64 = DRAWN + 8;
     let (nodes, me) = context.place();
-    let boards = context.boards("page", OWN + 8 * nodes as u64)?;
+    // A home's name is its node's: each segment has another, since all may come to one node.
+    let name = |place| format!("page-{place}");
+    let boards = context.boards_named(ReplicaMode::Counters, name, OWN + 8 * nodes as u64)?;
     let mut histories = vec![vec![History::new(nodes as u64); WORDS as usize]; nodes];
     let mut drawn = vec![None; nodes];
     let (mut number, mut taken, mut missed, mut draws) = (0u64, 0u64, 0u64, 0u64);
@@ -160,6 +162,8 @@ pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     let (_, me) = context.place();
     let right = context.peers.right();
     boards[me].take_home()?;
+    let taken = boards[(me + 1) % boards.len()].take_home();
+    refusal("a home whose name is taken here", taken, libc::EEXIST, Some(Status::NameTaken))?;
     for board in &invalidated {
         let taken = board.take_home();
         must(matches!(taken, Err(Error::Argument { .. })), || format!("an invalidated segment moves: {taken:?}"))?;

@@ -181,16 +181,18 @@ fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
         home.expect("made")?;
         homes.push(home);
     }
-    // Copies of the others' segments here, and children that store to their copies all the time.
+    // Copies of the others' segments here, and a child that stores to its copy all the time.
     let mut copies = Vec::new();
     let mut storms: Vec<Child> = Vec::new();
     for (place, home) in all.iter().enumerate().filter(|(place, _)| *place != me) {
         let name = context.name(&format!("copies-{place}"));
         let join = Replicated::join(&node, *home, &name).mode(0o606);
         copies.push((place, replica::join_patiently(join, context.patience)?));
-        let offset = (8 * me).to_string();
-        let mut child =
-            context.child(&["replica-storm", &home.to_string(), &context.name(&format!("storm-{place}")), &offset])?;
+        if (place + 1) % nodes != me {
+            continue;
+        }
+        let name = context.name(&format!("storm-{place}"));
+        let mut child = context.child(&["replica-storm", &home.to_string(), &name, "0"])?;
         child.expect("joined")?;
         storms.push(child);
     }
