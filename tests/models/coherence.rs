@@ -10,12 +10,14 @@
 //! | 3, 1, 1 | 3 | every step | 14 078 | always |
 //! | 2, 1, 2 and 2, 2, 1 to each | 4 | every step | 10 857, 10 860 | always |
 //! | 3, 1, 2, the home none | 4 | every step | 442 550 | always |
+//! | 2, 1, 3 | 6 | every step | 1.8 million | `TELEGRAPHOS_SCALE=full` |
+//! | 4, 1, 1 | 4 | every step | 11.3 million | `TELEGRAPHOS_SCALE=full` |
 //! | 3, 1, 3 | 9 | reduced | 3.2 million | always |
 //! | 3, any of 2, 2 | 6 | reduced, 40 choices of words | 0.6 million | always |
 //! | 3, 2 in turn, 3 | 9 | reduced | 1.5 million | always |
 //! | 4, any of 2, 1 | 4 | reduced, 8 choices of words | 8655 | always |
 //! | 4, 2, 1 to each | 8 | reduced | 2.5 million | always |
-//! | 4, 2 in turn, 2 | 8 | reduced | | `TELEGRAPHOS_SCALE=full` |
+//! | 4, 2 in turn, 2 | 8 | reduced | 1.8 million | `TELEGRAPHOS_SCALE=full` |
 //! | 3, 2, 2 to each, and larger | 12 and more | random walks | | 4000 walks, or a million |
 //!
 //! Three more stores by three nodes are about a hundred times the states (364, 45 810 and 6.4 million for one, two and three each by the first reduction), so
@@ -167,15 +169,14 @@ fn i1_i2_i3_i4_i5_every_interleaving_of_larger_programs() {
     check("3 nodes, 1 word, 3 stores each", stores(3, 1, 3));
     check("4 nodes, 2 words, 1 store to each by each", stores(4, 2, 1));
     check("3 nodes, 2 words in turn, 3 stores each", stores_in_turn(3, 3));
-    for (nodes, each) in [(3, 2), (4, 1)] {
+    // With one counter, stores to the other word wait.
+    for (nodes, each, counters) in [(3, 2, 4), (3, 2, 1), (4, 1, 4)] {
         let begun = Instant::now();
         let all = any_stores(nodes, each);
         let programs = all.len();
-        let states: usize = all.into_iter().map(|setup| check("", setup).states).sum();
-        let seconds = begun.elapsed().as_secs_f32();
-        println!(
-            "{nodes} nodes, any of 2 words, {each} each: {programs} choices, {states} states, {seconds:.1} s"
-        );
+        let states: usize = all.into_iter().map(|setup| check("", Setup { counters, ..setup }).states).sum();
+        let about = format!("{nodes} nodes, any of 2 words, {each} each, {counters} counters");
+        println!("{about}: {programs} choices, {states} states, {:.1} s", begun.elapsed().as_secs_f32());
     }
     if Scale::from_env() == Scale::Full {
         check("4 nodes, 2 words in turn, 2 stores each", stores_in_turn(4, 2));
@@ -230,6 +231,8 @@ fn reductions_leave_nothing_out() {
     let mut copies = stores(3, 1, 2);
     copies.programs[0].clear();
     agree("3 nodes, 1 word, 2 stores by each copy", copies);
+    let copies = Setup { counters: 1, ..stores_to(&[vec![], vec![0, 1], vec![1, 0]]) };
+    agree("3 nodes, 2 words, 2 stores by each copy, one counter", copies);
     // Wrong ones, too, are wrong in the same ways.
     agree("owner mode", Setup { mode: admin::OWNER, ..stores(2, 1, 2) });
     for bug in [Bug::IgnoreCounters, Bug::KeepCounters, Bug::TakenEarly] {

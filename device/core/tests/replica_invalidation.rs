@@ -244,6 +244,26 @@ fn i2_i4_i5_copies_are_filled_again_when_they_are_read() {
     }
 }
 
+/// The processor that loads may be the one that the driver needs to unmap the page.
+#[test]
+fn i4_a_trapped_load_waits_for_no_driver() {
+    for net in NETS {
+        let (mut c, mut drivers) = invalidating(net, 7, None);
+        for (id, value) in [(1, 5), (2, 6), (0, 7), (1, 8)] {
+            store(&mut c, id, 0, 8, value);
+            let address = c.address(id, OWN.into(), 0);
+            assert_eq!(c.load(id, address, 8), value, "{net:?}: node {id}, with no driver awake");
+        }
+        c.start_quiet(1, 0, OWN.into(), 44);
+        c.settle();
+        assert_ne!(c.quiet_word(1, 0).1, 44, "copies are mapped still");
+        drivers.run_all(&mut c);
+        c.settle();
+        assert_eq!(c.quiet_word(1, 0), (0, 44));
+        assert_eq!(drivers.read(&mut c, 2, 0), Ok(8));
+    }
+}
+
 #[test]
 fn a_store_is_one_message_to_the_home_while_nobody_has_a_valid_copy() {
     let (mut c, mut drivers) = invalidating(FanOut(None), 5, None);

@@ -10,11 +10,13 @@ use common::replicas::{
     is_subsequence, join, replicated, set, store, word,
 };
 use common::{Cluster, EXPORTS, over_seeds, status_page};
-use hib_core::{Action, Bar, Bug, Event, Notice, StepResult};
+use hib_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
 use switch_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
-use telegraphos_wire::{AtomicOp, Body, Class, Packet, RemoteAddr, Rights, Status, context, event};
+use telegraphos_wire::{
+    AtomicOp, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, context, event,
+};
 
 /// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
 fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
@@ -349,6 +351,315 @@ fn what_cannot_be_is_refused() {
 }
 
 // ---- fan-out by the switch ----
+
+fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
+    Status::from_u16(c.admin(id, command.into()).status as u16)
+}
+
+fn page_of(c: &Cluster, id: u16) -> &[u8] {
+    &c.nodes[usize::from(id)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize]
+}
+
+/// A step into an exported page.
+fn into_pages(step: &Step) -> bool {
+    matches!(step, Step::Store { address, .. } if *address >= EXPORTS)
+}
+
+#[test]
+fn a_home_without_copies_answers_alone() {
+    for net in NETS {
+        let mut c = cluster(net, 2, 1, None, |_| {});
+        assert_eq!(join(&mut c, 0, 0, admin::COUNTERS), Status::Ok);
+        c.settle();
+        let before = c.packets;
+        store(&mut c, 0, 0, 8, 1);
+        assert_eq!(c.quiet(0, OWN.into(), 5), 0);
+        assert_eq!((word(&c, 0, 0), c.packets - before), (1, 0), "nobody is sent anything");
+        // It has copies again and again none: the group goes with its last member.
+        assert_eq!(join(&mut c, 1, 0, admin::COUNTERS), Status::Ok);
+        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+        assert_eq!(status(&mut c, 1, leave), Status::Ok);
+        store(&mut c, 0, 0, 8, 2);
+        assert_eq!(c.quiet(0, OWN.into(), 6), 0);
+        assert_eq!((word(&c, 0, 0), word(&c, 1, 0)), (2, 1));
+    }
+}
+
+#[test]
+fn a_page_is_no_copy_of_one_of_its_own_node_or_of_a_node_that_is_down() {
+    for net in NETS {
+        let mut c = replicated(net, 4, 1, admin::COUNTERS, None, |_| {});
+        c.export(2, "second", 1, 1, RIGHTS);
+        let of = set(&mut c, 2, 0, admin::COUNTERS);
+        // Its own node's other page; a second copy of the same page at one node.
+        let own = ReplicaCommand { page: 1, node: 2, home_page: 0, ..of };
+        assert_eq!(status(&mut c, 2, own), Status::Invalid);
+        assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, ..of }), Status::Busy);
+        go(&mut c, net, 3);
+        c.settle();
+        assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, node: 3, ..of }), Status::NodeDown);
+        // The page is an ordinary one still, and may be a copy of what there is.
+        assert_eq!(
+            status(&mut c, 2, Command { opcode: admin::REPLICA_CLEAR, index: 1, ..Command::default() }),
+            Status::Invalid
+        );
+        store(&mut c, 2, 0, 8, 9);
+        c.settle();
+        assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [9; 3]);
+    }
+}
+
+/// Who is a copy already is not filled a second time, whatever it asks for: what is on its way to it stays in order.
+#[test]
+fn a_second_join_of_a_copy_is_refused_by_the_home() {
+    let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
+    let found = c.lookup(1, 0, "page");
+    let at = RemoteAddr { page: found.index, offset: 0, generation: found.generation };
+    let body = Body::Join { at, mode: admin::COUNTERS as u16, keep: false };
+    let (incarnation, target) = (c.nodes[1].hib.incarnation(), c.nodes[0].hib.incarnation());
+    let blocks = c.nodes[1].blocks.len();
+    let refused = c.nodes[0].hib.counters().refused;
+    c.event(0, Event::Packet(Packet { src: 1, dst: 0, tag: 77, incarnation, target, body }));
+    c.settle();
+    assert_eq!(c.nodes[0].hib.counters().refused, refused + 1);
+    assert_eq!(c.nodes[1].blocks.len(), blocks);
+    store(&mut c, 1, 0, 8, 3);
+    c.settle();
+    copies_are_equal(&c).unwrap();
+}
+
+/// A page is revoked with stores of all on their way: everything ends, everybody is told, and a survivor goes on.
+#[test]
+fn a_revoked_page_with_updates_in_flight_ends_for_all() {
+    over_seeds(90, 2_000, |seed| {
+        let mut c = replicated(NETS[seed as usize % 3], 4, seed, admin::COUNTERS, None, |config| {
+            config.pending_writes = [1, 32][(seed % 2) as usize];
+        });
+        for value in 1..=30u64 {
+            let id = c.rng.below(4) as u16;
+            store(&mut c, id, value % 4 * 8, 8, value);
+        }
+        for _ in 0..c.rng.below(150) {
+            c.step();
+        }
+        let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
+        assert_eq!(status(&mut c, 0, clear), Status::Ok);
+        let before = page_of(&c, 0).to_vec();
+        c.settle();
+        if page_of(&c, 0) != before {
+            return Err("the home's page changes after it was revoked".into());
+        }
+        for id in 1..4 {
+            c.quiet(id, OWN.into(), 500);
+            let orphaned = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0;
+            if !c.events(id, 64).iter().any(orphaned) || c.nodes[usize::from(id)].hib.pending_counters() != 0 {
+                return Err(format!("node {id} is not told, or counts on"));
+            }
+        }
+        for id in [2, 1, 3] {
+            assert_eq!(join(&mut c, id, 2, admin::COUNTERS), Status::Ok);
+            c.admin(id, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+            store(&mut c, id, 64 + u64::from(id) * 8, 8, 7000 + u64::from(id));
+        }
+        c.settle();
+        if [1, 3].into_iter().any(|id| page_of(&c, id) != page_of(&c, 2)) || word(&c, 2, 64 + 8) != 7001 {
+            return Err("the survivors differ".into());
+        }
+        Ok(())
+    });
+}
+
+/// A home reads its page for a new copy, which goes; the step that is under way ends nothing else.
+#[test]
+fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
+    for net in NETS {
+        let mut c = cluster(net, 4, 1, None, |_| {});
+        for id in 0..3 {
+            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
+        }
+        let command = set(&mut c, 3, 0, admin::COUNTERS);
+        c.post(3, command.into());
+        c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. }));
+        store(&mut c, 1, 0, 8, 5);
+        c.settle();
+        go(&mut c, net, 3);
+        c.settle();
+        c.release();
+        c.settle();
+        assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [5; 3], "{net:?}");
+        assert_eq!(c.quiet(1, OWN.into(), 5), 0);
+    }
+}
+
+/// A store is being made to a copy when its home goes. The next home, which fills the copy without it, does not get it: it would take it for one that
+/// the copy has.
+#[test]
+fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
+    for net in NETS {
+        let mut c = replicated(net, 4, 1, admin::COUNTERS, None, |_| {});
+        store(&mut c, 1, 0, 8, 5);
+        c.hold_next(1, into_pages);
+        go(&mut c, net, 0);
+        c.settle();
+        assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
+        let command = set(&mut c, 1, 2, admin::COUNTERS);
+        let slot = c.post(1, command.into());
+        c.settle();
+        c.release();
+        c.settle();
+        assert_eq!(c.completion(1, slot).status, 0);
+        assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (0, 0), "{net:?}");
+        assert_ne!(c.nodes[1].hib.import_state(OWN) >> 16, 0, "the store has failed");
+    }
+}
+
+/// The last block of a copy is being stored when its home goes: the copy is not filled by it for the next home.
+#[test]
+fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
+    for net in NETS {
+        let mut c = cluster(net, 4, 1, None, |_| {});
+        for id in [0, 2, 3] {
+            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
+        }
+        let command = set(&mut c, 1, 0, admin::COUNTERS);
+        c.post(1, command.into());
+        let last = EXPORTS + UNIT - MAX_BLOCK as u64;
+        c.hold_next(1, |step| matches!(step, Step::StoreBlock { address, .. } if *address == last));
+        go(&mut c, net, 0);
+        c.settle();
+        c.poke(2, 0, 0, 8, 0xfeed);
+        assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
+        let command = set(&mut c, 1, 2, admin::COUNTERS);
+        let slot = c.post(1, command.into());
+        let seq = c.last_command(1);
+        for _ in 0..100 {
+            c.step();
+        }
+        c.release();
+        while c.completion(1, slot).seq != seq {
+            assert!(c.step(), "the join never ends");
+        }
+        assert_eq!(c.completion(1, slot).status, 0);
+        assert!(page_of(&c, 1) == page_of(&c, 2), "{net:?}: it is not filled when its join has ended");
+    }
+}
+
+/// A home revokes its page and owes an answer; who has taken its place meanwhile is not an orphan when the answer fails.
+#[test]
+fn a_late_answer_of_an_earlier_home_orphans_nobody() {
+    for net in NETS {
+        let mut c = replicated(net, 4, 1, admin::COUNTERS, None, |_| {});
+        store(&mut c, 1, 0, 8, 5);
+        // It waits for the acknowledgement of node 3.
+        c.hold_next(3, into_pages);
+        c.settle();
+        let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
+        assert_eq!(status(&mut c, 0, clear), Status::Ok);
+        c.settle();
+        assert_ne!(c.nodes[1].hib.import_state(OWN) >> 16, 0, "the store has failed at once");
+        assert_eq!(join(&mut c, 1, 1, admin::COUNTERS), Status::Ok);
+        c.admin(1, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+        go(&mut c, net, 0);
+        c.settle();
+        assert_eq!(c.nodes[1].hib.import_state(OWN) >> 16, 0, "{net:?}");
+        assert_eq!(join(&mut c, 2, 1, admin::COUNTERS), Status::Ok);
+        store(&mut c, 1, 0, 8, 6);
+        c.release();
+        c.settle();
+        assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (6, 6));
+    }
+}
+
+/// What one home does to two of its pages is seen in that order at a copy, however long a step of the first takes.
+#[test]
+fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
+    for net in NETS {
+        let mut c = replicated(net, 2, 1, admin::COUNTERS, None, |_| {});
+        let second = OWN + 1;
+        for id in 0..2 {
+            c.export(id, "second", 1, 1, RIGHTS);
+        }
+        let found = c.lookup(0, 0, "second");
+        let import = Command {
+            opcode: admin::IMPORT_SET,
+            import: second,
+            index: second.into(),
+            count: 1,
+            page: found.index,
+            generation: found.generation,
+            length: found.length,
+            rights: RIGHTS.0,
+            taken: 1 + 8,
+            ..Command::default()
+        };
+        assert_eq!(status(&mut c, 0, import), Status::Ok);
+        let home = ReplicaCommand {
+            page: 1,
+            home_page: 1,
+            home_generation: found.generation,
+            ..set(&mut c, 0, 0, admin::COUNTERS)
+        };
+        for id in 0..2 {
+            assert_eq!(status(&mut c, id, home), Status::Ok);
+        }
+        store(&mut c, 0, 0, 8, 1);
+        let address = c.address(0, second.into(), 0);
+        c.store(0, address, 8, 1);
+        c.hold_next(1, into_pages);
+        c.settle();
+        let both = |c: &Cluster| [c.ram_u64(1, EXPORTS), c.ram_u64(1, EXPORTS + UNIT)];
+        assert_eq!(both(&c), [0, 0], "{net:?}: the second page is ahead of the first");
+        c.release();
+        c.settle();
+        assert_eq!(both(&c), [1, 1]);
+    }
+}
+
+/// A count of stores taken is on its way to a word of the status page: no other import counts there before it has arrived.
+#[test]
+fn e22b_an_import_waits_for_the_last_count_of_its_word() {
+    let mut c = replicated(Ideal, 2, 1, admin::COUNTERS, None, |_| {});
+    let taken = status_page(0) + context::TAKEN_OFFSET + 8 * 7;
+    store(&mut c, 1, 0, 8, 5);
+    c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address == taken));
+    c.settle();
+    let clear = Command { opcode: admin::IMPORT_CLEAR, import: OWN, ..Command::default() };
+    assert_eq!(status(&mut c, 1, clear), Status::Ok);
+    let found = c.lookup(1, 1, "page");
+    let open = Command {
+        opcode: admin::IMPORT_SET,
+        import: OWN,
+        node: 1,
+        index: OWN.into(),
+        count: 1,
+        page: found.index,
+        generation: found.generation,
+        length: found.length,
+        rights: RIGHTS.0,
+        taken: 1 + 7,
+        ..Command::default()
+    };
+    assert_eq!(status(&mut c, 1, open), Status::Busy);
+    c.release();
+    c.settle();
+    assert_eq!(status(&mut c, 1, open), Status::Ok);
+}
+
+/// A copy whose memory could not be written is none any more, and its driver hears of it.
+#[test]
+fn a_copy_that_cannot_be_stored_to_is_told_that_it_is_none() {
+    for net in NETS {
+        let mut c = replicated(net, 3, 1, admin::COUNTERS, None, |_| {});
+        c.event(1, Event::BusMaster(false));
+        store(&mut c, 0, 0, 8, 5);
+        c.settle();
+        c.event(1, Event::BusMaster(true));
+        c.settle();
+        assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [5, 0, 5]);
+        let told = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0;
+        assert!(c.events(1, 64).iter().any(told), "{net:?}: its programs go on reading what it has");
+    }
+}
 
 /// Packets of the class reflected so far: on the link of node 0 to the switch, and on the links to the others.
 fn reflected_packets(c: &Cluster) -> (u64, Vec<u64>) {

@@ -8,7 +8,7 @@ use common::{Failure, PATIENCE};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::sync::Barrier;
-use telegraphos::{Node, NodeId, Replicated};
+use telegraphos::{Adaptive, Node, NodeId, Replicated};
 
 const USAGE: &str = "\
 A page that is copied once it is used much
@@ -75,46 +75,59 @@ fn run(nodes: NodeId, reads: u64, loads: u64) -> Result<(), Failure> {
     result
 }
 
-fn work(table: &telegraphos::Adaptive, me: NodeId, reads: u64, loads: u64) -> Result<(), Failure> {
-    let own = 8 * u64::from(me);
-    let mut remote = (0u64, Duration::ZERO);
-    let mut local = (0u64, Duration::ZERO);
-    let mut copied = Duration::ZERO;
-    for count in 1..=loads {
-        let before = table.copy().is_some();
-        let word = count % COUNT;
+/// Loads, counted and timed.
+struct Loads<'a> {
+    table: &'a Adaptive,
+    remote: (u64, Duration),
+    local: (u64, Duration),
+    /// The one that found the counter gone off, and made the copy.
+    copying: Duration,
+}
+
+impl Loads<'_> {
+    fn load(&mut self, offset: u64, expected: u64) -> Result<(), Failure> {
+        let before = self.table.copy().is_some();
         let begun = Instant::now();
-        let found = table.load::<u64>(WORDS + 8 * word)?;
+        let found = self.table.load::<u64>(offset)?;
         let took = begun.elapsed();
-        if found != content(word) {
-            return Err(Failure::Wrong(format!("word {word} is {found:#x}: expected {:#x}", content(word))));
+        match (before, self.table.copy().is_some()) {
+            (true, _) => self.local = (self.local.0 + 1, self.local.1 + took),
+            (false, false) => self.remote = (self.remote.0 + 1, self.remote.1 + took),
+            (false, true) => (self.remote.0, self.copying) = (self.remote.0 + 1, took),
         }
-        match (before, table.copy().is_some()) {
-            (true, _) => local = (local.0 + 1, local.1 + took),
-            (false, false) => remote = (remote.0 + 1, remote.1 + took),
-            // The load that found the counter gone off, and the copy.
-            (false, true) => (remote.0, copied) = (remote.0 + 1, took),
+        match found == expected {
+            true => Ok(()),
+            false => Err(Failure::Wrong(format!("the word at {offset} is {found:#x}: expected {expected:#x}"))),
         }
+    }
+}
+
+fn each((count, time): (u64, Duration)) -> Duration {
+    time / u32::try_from(count.max(1)).unwrap_or(u32::MAX)
+}
+
+fn work(table: &Adaptive, me: NodeId, reads: u64, loads: u64) -> Result<(), Failure> {
+    let own = 8 * u64::from(me);
+    let none = (0, Duration::ZERO);
+    let mut done = Loads { table, remote: none, local: none, copying: Duration::ZERO };
+    for count in 1..=loads {
+        let word = count % COUNT;
+        done.load(WORDS + 8 * word, content(word))?;
         if count % STORE_EVERY == 0 {
             table.store(own, count / STORE_EVERY)?;
             // One's own store is seen, on whichever way it went (I4).
-            let found = table.load::<u64>(own)?;
-            if found != count / STORE_EVERY {
-                return Err(Failure::Wrong(format!("the own word is {found}: expected {}", count / STORE_EVERY)));
-            }
-            if !before && table.copy().is_none() {
-                remote.0 += 1;
-            }
+            done.load(own, count / STORE_EVERY)?;
         }
     }
-    let each = |(count, time): (u64, Duration)| time / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+    let Loads { remote, local, copying, .. } = done;
     println!(
-        "node {me}: {} remote loads, {:.1?} each, until the counter of {reads} went off; the copy took {copied:.1?}; then {} loads of memory, {:.1?} each",
+        "node {me}: {} remote loads, {:.1?} each, until the counter of {reads} had gone off",
         remote.0,
-        each(remote),
-        local.0,
-        each(local)
+        each(remote)
     );
+    if table.copy().is_some() {
+        println!("node {me}: the copy took {copying:.1?}; then {} loads of memory, {:.1?} each", local.0, each(local));
+    }
     if table.copy().is_some() && remote.0 < reads {
         return Err(Failure::Wrong(format!(
             "the copy came after {} remote loads: expected {reads} at least",

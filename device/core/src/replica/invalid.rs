@@ -123,11 +123,17 @@ impl Hib {
         }
     }
 
-    /// Answers a request that was forwarded, and those that waited for it.
+    /// Answers a request that was forwarded, and those that waited for it. A load waits for no store to be acknowledged, which takes the drivers of all copies:
+    /// its processor stands still, and that of this node's driver may be the same. It was performed behind the stores.
     pub(super) fn answer_in_order(&mut self, number: u64, packet: Packet, body: Body, out: &mut Vec<Action>) {
-        let mut waiting = self.server.replicas.in_order.iter_mut();
-        match waiting.find(|request| request.number == number && request.done.is_none()) {
-            Some(request) => request.done = Some((packet, body)),
+        let in_order = &mut self.server.replicas.in_order;
+        let found = in_order.iter().position(|request| request.number == number && request.done.is_none());
+        match found {
+            Some(at) if matches!(packet.body, Body::Read { .. }) => {
+                in_order.remove(at);
+                self.reply_to(&packet, body, out);
+            }
+            Some(at) => in_order[at].done = Some((packet, body)),
             None => self.reply_to(&packet, body, out),
         }
         while self.server.replicas.in_order.front().is_some_and(|request| request.done.is_some()) {

@@ -96,6 +96,8 @@ pub(crate) struct Replica {
     /// What is to be done; a step for the first is in flight if `busy`.
     work: VecDeque<Work>,
     busy: bool,
+    /// The work whose step is in flight is between it and a home that it has lost.
+    late: bool,
     /// Revoked; goes when its step in flight is done.
     gone: bool,
 }
@@ -143,6 +145,8 @@ struct Forward {
     moves: u32,
     /// Its place among those of its page that are unanswered, or kept.
     place: u64,
+    /// The processor has been refused already, since the page has lost its home: the answer is for nobody.
+    refused: bool,
 }
 
 /// What has arrived from a node for copies here.
@@ -260,6 +264,7 @@ impl Hib {
             copies: BTreeMap::new(),
             work: VecDeque::new(),
             busy: false,
+            late: false,
             gone: false,
         });
         replica.mode = mode;
@@ -407,6 +412,7 @@ impl Hib {
         if let Some(slot) = replica.setting.take() {
             self.complete_status(slot, status, out);
         }
+        self.end_work(page, status, out);
         self.end_moving(page, status, out);
         self.release_held(page, Status::NotHome, out);
         self.end_copies(page, out);
@@ -414,6 +420,35 @@ impl Hib {
         self.cause(Cause::Replica(page), out);
         self.serve_again(self.config.node, out);
         self.leave_if_done(page, out);
+    }
+
+    /// What is under way between a page and the home that it has lost is not for its next home, which would take a store for one that the copy has, and
+    /// not of it: a copy is not filled by what the last one sent.
+    fn end_work(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+        let own = self.config.node;
+        let ends = |work: &Work| match work {
+            Work::Request(source, _) => *source == own,
+            work => matches!(work, Work::Apply(..) | Work::Fill(_)),
+        };
+        let unanswered = self.server.replicas.forwards.iter_mut().filter(|(_, f)| f.page == page && !f.refused);
+        let mut refused = Vec::new();
+        for (number, forward) in unanswered {
+            forward.refused = true;
+            refused.push((*number, forward.packet.clone()));
+        }
+        for (number, packet) in refused {
+            let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+            self.answer_in_order(number, packet, refusal, out);
+        }
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let busy = usize::from(replica.busy);
+        replica.late = replica.busy && replica.work.front().is_some_and(ends);
+        let rest = replica.work.drain(busy.min(replica.work.len())..);
+        let (ended, left): (Vec<Work>, Vec<Work>) = rest.partition(ends);
+        replica.work.extend(left);
+        for work in ended {
+            self.refuse_work(work, status, out);
+        }
     }
 
     /// Index and value of a REPLICA event: the home, and what has become of the page.
@@ -729,8 +764,15 @@ impl Hib {
             }
         }
         replica.busy = false;
-        if let Some(work) = replica.work.pop_front() {
-            self.work_done(page, work, result, out);
+        let late = std::mem::take(&mut replica.late);
+        match replica.work.pop_front() {
+            // The page may be a copy of the same home again.
+            Some(Work::Apply(packet, _) | Work::Fill(packet)) if late => {
+                self.acknowledge_copy(&packet, Status::NotHome, out);
+            }
+            Some(work) if late => self.refuse_work(work, Status::NotHome, out),
+            Some(work) => self.work_done(page, work, result, out),
+            None => {}
         }
         if self.end_replica_if_gone(page, out) {
             self.finish_clearing(out);
@@ -813,9 +855,22 @@ impl Hib {
                 self.refuse(source, packet, status, out);
                 self.serve_again(source, out);
             }
-            Work::Apply(packet, _) | Work::Fill(packet) => self.acknowledge_copy(&packet, status, out),
+            Work::Apply(packet, _) | Work::Fill(packet) => {
+                self.give_up_copy(&packet, status, out);
+                self.acknowledge_copy(&packet, status, out);
+            }
             Work::Move(packet) => self.refuse_forward(packet, status, out),
             Work::Read(..) | Work::Lost | Work::Take => {}
+        }
+    }
+
+    /// What a copy refuses makes its home forget it: it is told, too.
+    fn give_up_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
+        let (Body::Reflected { at, .. } | Body::Fill { at, .. }) = packet.body else { return };
+        let source = (packet.src, at.page, at.generation);
+        let Some(page) = self.server.replicas.sources.get(&source).copied() else { return };
+        if self.server.replicas.pages.get(&page).is_some_and(|replica| !replica.gone) {
+            self.source_lost(page, source, status, out);
         }
     }
 
@@ -850,7 +905,7 @@ impl Hib {
         let number = crate::hib::lowest_free(&self.server.replicas.forwards);
         self.begin_in_order(number, page);
         let moves = self.server.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
-        self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place });
+        self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
         self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body });
         self.pump(home, out);
     }
@@ -862,9 +917,11 @@ impl Hib {
 
     /// The home has answered: everybody has the store, or it is lost.
     pub(crate) fn forward_answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
-        let Some(Forward { packet, page, moves, place }) = self.server.replicas.forwards.remove(&number) else {
-            return;
-        };
+        let Some(forward) = self.server.replicas.forwards.remove(&number) else { return };
+        let Forward { packet, page, moves, place, refused } = forward;
+        if refused {
+            return self.leave_if_done(page, out);
+        }
         let status = match (&packet.body, &body) {
             (Body::Write { .. }, Body::WriteAck { status })
             | (Body::Read { .. }, Body::ReadReply { status, .. })
@@ -906,10 +963,14 @@ impl Hib {
     }
 
     pub(crate) fn forward_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
-        let Some(Forward { packet, page, .. }) = self.server.replicas.forwards.remove(&number) else { return };
-        let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
-        self.answer_in_order(number, packet, refusal, out);
-        self.orphan(page, status, out);
+        let Some(Forward { packet, page, refused, .. }) = self.server.replicas.forwards.remove(&number) else {
+            return;
+        };
+        if !refused {
+            let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+            self.answer_in_order(number, packet, refusal, out);
+            self.orphan(page, status, out);
+        }
         self.leave_if_done(page, out);
     }
 

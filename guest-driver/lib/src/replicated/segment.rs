@@ -217,7 +217,7 @@ impl Replicated {
     ///
     /// It is the window, readable if the segment was opened for loads (which all are), writable if for stores; accesses are as for
     /// [`Replicated::window_ptr`]. From the first call on stores are made that nobody counts, so every [`Replicated::load`] of this process
-    /// begins with such a trip too, and is right as before.
+    /// begins with such a trip too (in mode [`Invalidate`](ReplicaMode::Invalidate) with [`quiet`](Replicated::quiet)), and is right as before.
     pub fn trapped_ptr(&self) -> *mut u8 {
         if self.rights.contains(Rights::WRITE) {
             self.stores.uncount();
@@ -329,8 +329,13 @@ impl Replicated {
     #[cold]
     pub fn settle(&self, timeout: Option<Duration>) -> Result<()> {
         let mut backoff = Backoff::new(timeout);
-        // A load through the window comes back behind all stores made before it.
-        let follow = || self.window.get::<u8>(0).map(|_| ());
+        let follow = || match (self.replica_mode, timeout) {
+            // The load would be performed at the home, and say nothing of the copy.
+            (ReplicaMode::Invalidate, Some(timeout)) => self.window.quiet_timeout(timeout),
+            (ReplicaMode::Invalidate, None) => self.window.quiet(),
+            // A load through the window comes back behind all stores made before it.
+            _ => self.window.get::<u8>(0).map(|_| ()),
+        };
         if self.stores.settle(&self.inner, &mut backoff, || self.alive(), follow)? {
             return Ok(());
         }
@@ -452,7 +457,7 @@ impl Replicated {
     ///
     /// Who joins from now on joins here; at the old home that fails with [`Status::NotHome`], and so do loads and stores through an ordinary
     /// import of it. This copy must have been joined with all rights (else [`Error::Right`]), since it lets nobody do more
-    /// than [`JoinBuilder::mode`] said; copies on nodes that [`JoinBuilder::nodes`] leaves out are orphans. Modes
+    /// than [`JoinBuilder::mode`] said; and this node must have nothing else under the segment's name ([`Status::NameTaken`]). Copies on nodes that [`JoinBuilder::nodes`] leaves out are orphans. Modes
     /// [`Naive`](ReplicaMode::Naive) and [`Invalidate`](ReplicaMode::Invalidate) have no home that could move.
     ///
     /// Of several nodes that try at once one is first; the others may get [`Status::Busy`] or [`Status::NotHome`], and try again. It moves page by
