@@ -14,9 +14,7 @@ use hib_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
 use switch_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
-use telegraphos_wire::{
-    AtomicOp, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, context, event,
-};
+use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
 
 /// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
 fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
