@@ -29,6 +29,11 @@ pub enum ReplicaMode {
     /// Stores go to the home alone, and make the copies invalid (SPEC item 28): whoever loads from one then waits, in a page fault, until its
     /// whole page (64 KiB) has been filled again. For pages that are stored to often and read seldom. A store counts as this process's own
     /// when all nodes have let go of the page, so a load behind it takes that much longer, too. When the home dies, what only it had is lost.
+    ///
+    /// Before such a page is let go the drivers of all its copies are asked, also this node's. A processor that stands still in a load through a
+    /// window cannot be asked: so [`quiet`](Replicated::quiet) comes first where a load through an import of the home's node, or a
+    /// [trapped](Replicated::load_trapped) one, follows a long burst of stores (64, the board's window of unacknowledged requests, or more). Else it may
+    /// end in [`Status::Timeout`].
     Invalidate = admin::INVALIDATE,
 }
 
