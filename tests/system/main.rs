@@ -107,7 +107,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("i4_owner_without_counters_goes_back", &replicas::owner_without_counters_goes_back),
             ("e19_flag_overtakes_data_without_quiet", &replicas::flag_overtakes_data_without_quiet),
             ("eager_update_needs_no_receiver", &replicas::eager_update_needs_no_receiver),
-            ("whiteboard_and_broadcast", &replicas::whiteboard_and_broadcast),
+            ("examples_of_replicated_pages", &replicas::examples),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),

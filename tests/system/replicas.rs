@@ -340,15 +340,22 @@ pub(crate) fn home_goes_away(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// The library's examples.
-pub(crate) fn whiteboard_and_broadcast(cluster: &Cluster) -> Result<()> {
+/// The library's examples, which check themselves: drawing, with a home that all take in turns, and with copies that become invalid;
+/// messages from one to all; and a copy made when a page is read much.
+pub(crate) fn examples(cluster: &Cluster) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().collect();
     let nodes = guests.len().to_string();
-    for argv in [["tg-whiteboard", &nodes, "500"], ["tg-broadcast", &nodes, "3000"]] {
-        let said = at_once(&guests, |guest| Ok(guest.argv(&argv).limit(Duration::from_secs(120)).check()?))?;
-        said.iter()
-            .filter_map(|text| text.lines().find(|line| line.starts_with("node ")))
-            .for_each(|l| println!("  {l}"));
+    for argv in [
+        &["tg-whiteboard", &nodes, "500", "3", "50"][..],
+        &["tg-whiteboard", &nodes, "200", "4"],
+        &["tg-broadcast", &nodes, "3000"],
+        &["tg-hotpage", &nodes],
+    ] {
+        println!("  {}", argv.join(" "));
+        let said = at_once(&guests, |guest| Ok(guest.argv(argv).limit(Duration::from_secs(120)).check()?))?;
+        for line in said.iter().filter_map(|text| text.lines().find(|line| line.starts_with("node "))) {
+            println!("    {line}");
+        }
     }
     Ok(())
 }

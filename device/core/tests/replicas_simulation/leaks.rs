@@ -4,8 +4,9 @@
 use crate::world::{NODES, World, boards, give_back};
 use hib_core::Hib;
 
-/// What only counts: lives, requests, numbers that are not given twice. By name of the field, as the board prints itself.
-const COUNTS: [&str; 13] = [
+/// What only counts: lives, requests, numbers that are not given twice; and what is wrong on purpose. By name of the field, as the board prints itself.
+const COUNTS: [&str; 14] = [
+    "bug",
     "incarnation",
     "posted",
     "consumer",

@@ -438,7 +438,6 @@ impl World {
             self.pages[page].resigning = true;
             self.disturb(page, false);
             self.places[place].disturbed = true;
-            self.count("homes that resign");
         } else {
             self.count("leaves");
         }

@@ -99,6 +99,8 @@ pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
     let all = context.peers.all.iter().map(heard).sum::<Result<u64, _>>()?;
     let counted = boards.iter().map(|board| board.load::<u64>(DRAWN)).sum::<Result<u64, _>>()?;
     same("numbers drawn from all segments", counted, all)?;
+    // What follows overwrites what others still count.
+    context.sync()?;
     all_take_stores(context, &boards)
 }
 
