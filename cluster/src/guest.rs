@@ -244,6 +244,9 @@ impl Guest {
                 append += &format!(" {word}");
             }
         }
+        if let Some(khz) = crate::clock::tsc_khz().filter(|_| !plan.kvm) {
+            append += &format!(" tsc_early_khz={khz}");
+        }
         append += &format!(" {}", self.options.append);
         let mut args = plan.image.qemu_args(&append);
         if plan.kvm {

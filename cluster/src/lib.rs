@@ -28,6 +28,7 @@
 mod agent;
 mod boards;
 pub mod cli;
+mod clock;
 mod cluster;
 mod error;
 mod guest;
