@@ -118,6 +118,8 @@ pub enum Bug {
     ChargeNextLink,
     /// I1, I2: a home that is moving goes on to order stores.
     ServeWhileMoving,
+    /// I7: a store that a copy has not taken, because its home has gone, is acknowledged.
+    AcknowledgeMissed,
     /// E19: an invalid copy is acknowledged while processors have it mapped.
     AcknowledgeMapped,
     /// Reset: a request whose page's work was under way stays at the head of its queue.

@@ -901,3 +901,51 @@ fn blocks_do_not_go_behind_the_homes_back() {
     c.settle();
     assert!(c.nodes[1].notices.iter().any(|n| matches!(n, Notice::Refused { from: 2, status: Status::NotHome, .. })));
 }
+
+/// A home is revoked while all store: a store that quiet has reported is at every survivor, whoever of them is the next home.
+fn revoked(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = replicated(net, 4, seed, admin::COUNTERS, bug, |_| {});
+    for value in 1..=8u64 {
+        let id = 1 + c.rng.below(3) as u16;
+        store(&mut c, id, u64::from(id) * 8, 8, value);
+        for _ in 0..c.rng.below(6) {
+            c.step();
+        }
+    }
+    for id in 1..4 {
+        store(&mut c, id, 64 + u64::from(id) * 8, 8, 100 + u64::from(id));
+        c.start_quiet(id, 0, OWN.into(), 55);
+    }
+    for _ in 0..c.rng.below(50) {
+        c.step();
+    }
+    c.post(0, Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() });
+    for _ in 0..c.rng.below(50) {
+        c.step();
+        let id = 1 + c.rng.below(3) as u16;
+        store(&mut c, id, 256, 8, 999);
+    }
+    c.settle();
+    for id in 1..4 {
+        if c.quiet_word(id, 0) != (0, 55) {
+            continue;
+        }
+        for other in 1..4 {
+            let found = word(&c, other, 64 + u64::from(id) * 8);
+            if found != 100 + u64::from(id) {
+                return Err(format!("I7: quiet of node {id} is done, and node {other} survives with {found}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn i7_what_quiet_has_reported_is_at_every_survivor_of_a_home_that_is_revoked() {
+    for net in NETS {
+        over_seeds(400, 20_000, |seed| revoked(net, seed, None));
+    }
+    finds("an acknowledged store that a survivor lacks", |seed| {
+        revoked(NETS[seed as usize % 3], seed, Some(Bug::AcknowledgeMissed))
+    });
+}

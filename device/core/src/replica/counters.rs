@@ -18,7 +18,7 @@ impl Hib {
 
     /// Counts a store of this node's processor as pending, if the cache has room (SPEC items 25 and 26).
     pub(super) fn count_pending(&mut self, page: u32, offset: u32, size: u8) -> bool {
-        let capacity = usize::from(self.config.pending_writes);
+        let capacity = usize::from(self.config.pending_writes.max(1));
         let lanes = self.counts(offset, size);
         let pending = &mut self.server.replicas.pending;
         let word = (page, offset & !7);

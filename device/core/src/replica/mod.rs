@@ -132,6 +132,8 @@ struct Multicast {
     waits: BTreeSet<NodeId>,
     /// Whom to answer then, and what.
     answer: Option<(Packet, Body)>,
+    /// A copy that may survive this home has not taken it.
+    missed: bool,
 }
 
 /// A multicast that waits for credits.

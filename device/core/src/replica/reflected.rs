@@ -37,7 +37,7 @@ impl Hib {
         let used = multicasts.range(first..).map(|(tag, _)| *tag);
         let tag = used.fold(first, |free, used| if free == used { free.wrapping_add(1) } else { free });
         let page = body.page();
-        multicasts.insert(tag, Multicast { page, waits: to.iter().copied().collect(), answer });
+        multicasts.insert(tag, Multicast { page, waits: to.iter().copied().collect(), answer, missed: false });
         self.server.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
         self.pump_reflected(out);
     }
@@ -116,6 +116,11 @@ impl Hib {
             return;
         }
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
+        // A copy may know that its home has gone before it has everything. It may be the next home: what it lacks was not acknowledged (SPEC I7).
+        let gone = self.server.replicas.pages.get(&page).is_none_or(|replica| replica.gone);
+        multicast.missed |=
+            gone && !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset);
+        let missed = multicast.missed && !self.config.has(Bug::AcknowledgeMissed);
         let come_back = multicast.answer.as_ref().is_some_and(|(packet, _)| packet.src == node);
         let early = come_back && self.config.has(Bug::AcknowledgeReflected);
         let answer = multicast.answer.take_if(|_| done || early);
@@ -124,6 +129,7 @@ impl Hib {
         }
         match answer {
             Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet, out),
+            Some((packet, _)) if missed => self.refuse_forward(packet, Status::Stale, out),
             Some((packet, body)) => self.reply_to(&packet, body, out),
             None => {}
         }
