@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cluster: one fabric process, a HIB process and a QEMU for each node, in one private directory.
 
-use crate::guest::{Guest, NodeOptions, wait_for_socket};
-use crate::process::{Memory, Process, tail};
+use crate::guest::{Guest, NodeOptions};
+use crate::process::{Memory, Process};
 use crate::progress::{Mode, Progress};
 use crate::rundir::{MachineLock, RunDir};
 use crate::settings::Settings;
-use crate::{Error, Result, interrupt};
+use crate::{Error, Result, boards, interrupt};
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telegraphos_images::{Guest as Image, KernelSeries, Manifest, Qemu, Store};
@@ -38,14 +36,19 @@ impl Plan {
 
     /// Options for one HIB: the cluster's, then the node's own.
     pub(crate) fn hib_options(&self, own: &[(String, String)]) -> Vec<String> {
-        let overridden = |name: &String| own.iter().any(|(o, _)| o == name);
-        let common = self.hib.iter().filter(|(name, _)| !overridden(name));
-        common.chain(own).map(|(name, value)| option(name, value)).collect()
+        hib_options(&self.hib, own)
     }
 }
 
+/// What all HIBs have in common, unless this one has its own.
+pub(crate) fn hib_options(common: &[(String, String)], own: &[(String, String)]) -> Vec<String> {
+    let overridden = |name: &String| own.iter().any(|(o, _)| o == name);
+    let common = common.iter().filter(|(name, _)| !overridden(name));
+    common.chain(own).map(|(name, value)| option(name, value)).collect()
+}
+
 /// An option as the command line has it; a flag is named by `true`.
-fn option(name: &str, value: &str) -> String {
+pub(crate) fn option(name: &str, value: &str) -> String {
     if value == "true" { format!("--{name}") } else { format!("--{name}={value}") }
 }
 
@@ -74,6 +77,18 @@ fn remove_logs(dir: &Path) {
             // What stays is appended to.
             let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+/// Where logs go; those of an earlier cluster are gone.
+pub(crate) fn log_dir(settings: &Settings, run_dir: &RunDir) -> Result<PathBuf> {
+    match &settings.log_dir {
+        Some(dir) => {
+            fs::create_dir_all(dir).map_err(Error::io("cannot make the directory for logs", dir))?;
+            remove_logs(dir);
+            dir.canonicalize().map_err(Error::io("cannot use the directory for logs", dir))
+        }
+        None => Ok(run_dir.path().to_path_buf()),
     }
 }
 
@@ -186,14 +201,7 @@ impl Builder {
         let run_dir = RunDir::create(settings.run_dir.as_deref())?;
         let prepared = prepare(&settings, mode)?;
         let lock = MachineLock::acquire(progress)?;
-        let log_dir = match &settings.log_dir {
-            Some(dir) => {
-                fs::create_dir_all(dir).map_err(Error::io("cannot make the directory for logs", dir))?;
-                remove_logs(dir);
-                dir.canonicalize().map_err(Error::io("cannot use the directory for logs", dir))?
-            }
-            None => run_dir.path().to_path_buf(),
-        };
+        let log_dir = log_dir(&settings, &run_dir)?;
         let nodes = settings.nodes.unwrap_or(2);
         let manifest = prepared.manifest();
         let plan = Arc::new(Plan {
@@ -213,7 +221,7 @@ impl Builder {
         let cluster = Cluster {
             guests,
             fabric: Mutex::default(),
-            fabric_options: settings.fabric.iter().map(|(name, value)| option(name, value)).collect(),
+            fabric_options: settings.fabric.clone(),
             plan,
             manifest,
             _run_dir: run_dir,
@@ -230,7 +238,7 @@ pub struct Cluster {
     // In this order they are dropped: QEMUs and HIBs, fabric, directory, lock.
     guests: Vec<Guest>,
     fabric: Mutex<Option<Process>>,
-    fabric_options: Vec<String>,
+    fabric_options: Vec<(String, String)>,
     plan: Arc<Plan>,
     manifest: Manifest,
     _run_dir: RunDir,
@@ -283,18 +291,9 @@ impl Cluster {
     }
 
     fn start_fabric(&self) -> Result<()> {
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("telegraphos")
-            .arg("__fabric")
-            .arg("--listen")
-            .arg(self.plan.fabric_socket())
-            .args(&self.fabric_options);
         let log = self.plan.log_dir.join("fabric.log");
-        let mut process = Some(Process::start("the fabric", command, &log)?);
-        let tails = || format!("\n--- end of the fabric's log\n{}", tail(&log, 15));
-        wait_for_socket(&self.plan.fabric_socket(), &mut process, tails)?;
-        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = process;
+        let process = boards::start_fabric(&self.plan.fabric_socket(), &self.fabric_options, &log)?;
+        *self.fabric.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         Ok(())
     }
 

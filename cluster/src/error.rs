@@ -84,6 +84,16 @@ pub enum Error {
         /// What it printed.
         output: String,
     },
+    /// A board did not do as its test client told it.
+    #[error("node {node}'s board: {source}{tail}")]
+    Board {
+        /// The node.
+        node: usize,
+        /// Why.
+        source: telegraphos_device::client::ClientError,
+        /// The end of its log.
+        tail: String,
+    },
     /// QEMU refused a QMP command.
     #[error("node {node}: QMP {command}: {why}")]
     Qmp {

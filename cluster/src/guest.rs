@@ -5,14 +5,12 @@ use crate::agent::{GuestCommand, Line};
 use crate::cluster::Plan;
 use crate::process::{Memory, Process, listens, tail};
 use crate::qmp::Qmp;
-use crate::{Error, Result, interrupt};
+use crate::{Error, Result, boards, interrupt};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use telegraphos_images::Qemu;
@@ -188,13 +186,9 @@ impl Guest {
     // ---- the HIB
 
     pub(crate) fn start_hib(&self) -> Result<()> {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("telegraphos").arg("__hib");
-        command.arg("--socket").arg(self.socket("hib"));
-        command.arg("--node").arg(self.node.to_string());
-        command.arg("--fabric").arg(self.plan.fabric_socket());
-        command.args(self.plan.hib_options(&self.options.hib_options));
-        let process = Process::start(format!("the HIB of node {}", self.node), command, &self.log("hib"))?;
+        let options = self.plan.hib_options(&self.options.hib_options);
+        let (socket, fabric) = (self.socket("hib"), self.plan.fabric_socket());
+        let process = boards::start_hib(self.node, &socket, &fabric, &options, &self.log("hib"))?;
         *lock(&self.hib) = Some(process);
         Ok(())
     }
@@ -202,7 +196,10 @@ impl Guest {
     /// Waits until the HIB takes a QEMU.
     pub(crate) fn wait_for_hib(&self) -> Result<()> {
         let path = self.socket("hib");
-        wait_for_socket(&path, &mut lock(&self.hib), || self.tails())
+        match &mut *lock(&self.hib) {
+            Some(hib) => wait_for_socket(&path, hib, || self.tails()),
+            None => Ok(()),
+        }
     }
 
     /// Ends the HIB at once, as a crash would.
@@ -229,15 +226,12 @@ impl Guest {
         }
         let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.qemu).command();
         command.args(self.qemu_args());
-        let process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
-        let mut process = Some(process);
+        let mut process = Process::start(format!("QEMU of node {}", self.node), command, &self.log("qemu"))?;
         let path = self.socket("agent");
         wait_for_socket(&path, &mut process, || self.tails())?;
         let socket = UnixStream::connect(&path).map_err(Error::io("cannot connect to the agent line", &path))?;
         let line = Line::open(self.node, socket)?;
-        if let Some(process) = process {
-            *lock(&self.vm) = Some(Vm { process, line });
-        }
+        *lock(&self.vm) = Some(Vm { process, line });
         Ok(())
     }
 
@@ -432,11 +426,10 @@ impl Guest {
 }
 
 /// Waits until the process listens on its socket.
-pub(crate) fn wait_for_socket(path: &Path, process: &mut Option<Process>, tails: impl Fn() -> String) -> Result<()> {
+pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn() -> String) -> Result<()> {
     let begun = Instant::now();
     while !listens(path) {
         interrupt::check()?;
-        let Some(process) = process else { return Ok(()) };
         if let Some(status) = process.ended() {
             return Err(Error::Ended {
                 what: process.what().into(),

@@ -17,6 +17,7 @@
 //! - [`cli`] is the command `telegraphos`.
 //! - [`Cluster`] is a running cluster, [`Guest`] one node of it: commands in the guest, QMP, and every accident a test
 //!   wants to happen (reset, unplug, QEMU, HIB or fabric killed).
+//! - [`Boards`] are HIBs and a fabric without virtual machines, driven by test clients; `tap` counts what crosses their links.
 //! - `agent` and `qmp` talk to the guest's agent and to QEMU.
 //! - `process` and `rundir` make sure that nothing outlives the harness: children die with it, its directory is removed
 //!   by it or by the next one.
@@ -25,6 +26,7 @@
 //! therefore begins its `main` with [`reexecuted`].
 
 mod agent;
+mod boards;
 pub mod cli;
 mod cluster;
 mod error;
@@ -35,8 +37,10 @@ mod progress;
 mod qmp;
 mod rundir;
 mod settings;
+mod tap;
 
 pub use agent::{GuestCommand, Output, OutputLine, Running, Status, User};
+pub use boards::Boards;
 pub use cluster::{Builder, Cluster, Prepared, prepare};
 pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
@@ -44,6 +48,8 @@ pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep}
 pub use process::Memory;
 pub use progress::Mode as ProgressMode;
 pub use settings::{Accelerator, MAX_NODES, Settings};
+pub use tap::{LinkCount, PacketKind};
+pub use telegraphos_device::client;
 
 use std::process::ExitCode;
 

@@ -151,6 +151,7 @@ impl Board {
                 Action::Send(packet) => self.frames.push(Frame::Packet(packet)),
                 Action::Credit { class, count } => self.frames.push(Frame::Credit { class, count }),
                 Action::AnnounceReset { incarnation } => self.frames.push(Frame::Reset { incarnation }),
+                Action::Group { page, members } => self.frames.push(Frame::Group { page, members }),
                 Action::Interrupt => {
                     if let Err(e) = self.interrupts.trigger() {
                         if let Some(more) = self.limiter.admit("interrupt", self.now) {

@@ -14,6 +14,7 @@
 //!   shell          the poll loop around all of it          crate_server   the same board behind the crate `vfio_user`
 //!   guard          hangs up on QEMU when the shell is killed
 //!   settings, cli  the command `telegraphos-hib`
+//!   client         the other end of the socket, for tests and benchmarks: QEMU and the driver in miniature
 //! ```
 //!
 //! `unsafe` exists in `memory` and `guard` only.
@@ -21,6 +22,7 @@
 
 mod board;
 pub mod cli;
+pub mod client;
 pub mod config_space;
 mod crate_server;
 mod fabric_link;

@@ -43,6 +43,8 @@ struct Mapping {
 // SAFETY: the mapping is plain memory that belongs to this value alone in this process; which thread uses or unmaps it does
 // not matter.
 unsafe impl Send for Mapping {}
+// SAFETY: a shared reference allows only atomic operations on that memory.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn new(fd: &OwnedFd, offset: u64, len: usize, writable: bool) -> Result<Mapping, Errno> {

@@ -76,6 +76,13 @@ pub struct Settings {
     /// Elements of others that this node can hold in all; an import that finds no room is refused [default: 8192]
     #[arg(long, value_name = "N")]
     pub holds: Option<u32>,
+    /// Counters of own stores to copies of replicated pages that have not come back, one for each aligned 8-byte word; a
+    /// store that finds none free waits, 1 to 1024 [default: 32]
+    #[arg(long, value_name = "N")]
+    pub pending_writes: Option<u16>,
+    /// Has the switch copy what goes to all copies of a page; else a packet for each copy leaves this board [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub fanout_by_switch: Option<bool>,
     /// MSI-X instead of MSI; QEMU up to 11.1.3 aborts when such a device is unplugged
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub msix: Option<bool>,
@@ -105,7 +112,8 @@ impl Settings {
     /// These settings, and those of `under` where these say nothing.
     pub fn over(self, under: Settings) -> Settings {
         overlay!(self, under; socket, node, fabric, node_bits, offset_bits, load_limit_ms, outstanding, congest_at,
-            clear_at, reserve, intake_limit, credits, contexts, imports, export_pages, hold, holds, msix, server, spin_us, log)
+            clear_at, reserve, intake_limit, credits, contexts, imports, export_pages, hold, holds, pending_writes,
+            fanout_by_switch, msix, server, spin_us, log)
     }
 
     /// Checks everything and fills in the defaults.
@@ -160,6 +168,15 @@ impl Settings {
         hib.holds = self.holds.unwrap_or(hib.holds.max(hib.hold));
         let holds = (hib.hold..=1 << 20).contains(&hib.holds);
         range("holds", hib.holds.into(), holds, "at least --hold and at most 1048576")?;
+        hib.pending_writes = self.pending_writes.unwrap_or(hib.pending_writes);
+        let pending = (1..=1024).contains(&hib.pending_writes);
+        range(
+            "pending-writes",
+            hib.pending_writes.into(),
+            pending,
+            "1 to 1024: without one, no store could ever be made",
+        )?;
+        hib.fanout_by_switch = self.fanout_by_switch.unwrap_or(hib.fanout_by_switch);
         hib.msix = self.msix.unwrap_or(false);
         let spin = self.spin_us.unwrap_or(0);
         range("spin-us", spin, spin <= 1_000_000, "0 to 1000000")?;
@@ -188,14 +205,15 @@ mod tests {
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nhold = 4\nholds = 64\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\n";
+                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
         let over = Settings { node: Some(2), ..Settings::default() };
         let config = over.over(settings).config().unwrap();
         assert_eq!((config.hib.node, config.hib.load_limit, config.hib.clear_at), (2, 500_000, 50));
-        assert!(config.hib.msix);
+        assert!(config.hib.msix && !config.hib.fanout_by_switch);
+        assert_eq!(config.hib.pending_writes, 8);
     }
 
     #[test]
@@ -211,7 +229,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named() {
-        let cases: [(&str, Settings); 12] = [
+        let cases: [(&str, Settings); 14] = [
             ("node", Settings { node: Some(64), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(5000), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(0), ..minimal() }),
@@ -223,12 +241,16 @@ mod tests {
             ("node-bits", Settings { node_bits: Some(13), ..minimal() }),
             ("hold", Settings { hold: Some(0), ..minimal() }),
             ("holds", Settings { holds: Some(31), ..minimal() }),
+            ("pending-writes", Settings { pending_writes: Some(0), ..minimal() }),
+            ("pending-writes", Settings { pending_writes: Some(1025), ..minimal() }),
             ("socket", Settings { socket: None, ..minimal() }),
         ];
         for (name, settings) in cases {
             let error = settings.config().unwrap_err().to_string();
             assert!(error.contains(&format!("--{name}")), "{name}: {error}");
         }
+        let settings = Settings { pending_writes: Some(1024), ..minimal() };
+        assert_eq!(settings.config().unwrap().hib.pending_writes, 1024);
         // A small reserve brings the thresholds down with it.
         let config = Settings { reserve: Some(16), ..minimal() }.config().unwrap();
         assert!(config.hib.clear_at < config.hib.congest_at && config.hib.congest_at <= 16);

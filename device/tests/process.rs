@@ -189,6 +189,8 @@ fn wrong_usage_is_code_2_and_names_the_thing() {
         (vec![], "--socket is missing"),
         (vec!["--node", "64"], "--node is 64"),
         (vec!["--node", "0", "--load-limit-ms", "5000"], "--load-limit-ms is 5000"),
+        (vec!["--node", "0", "--pending-writes", "0"], "--pending-writes is 0: expected 1 to 1024"),
+        (vec!["--node", "0", "--fanout-by-switch=maybe"], "--fanout-by-switch"),
         (vec!["--node", "x"], "--node"),
         (vec!["--bogus"], "--bogus"),
     ] {

@@ -12,7 +12,8 @@ use std::thread::JoinHandle;
 use support::{Guest, RAM, wait_for, window};
 use telegraphos_device::{Config, CrateServer, HibServer, ServeError, Settings, ShutdownHandle};
 use telegraphos_fabric::{Fabric, FabricError};
-use telegraphos_wire::admin::{Command, QueueCommand};
+use telegraphos_wire::admin::{Command, QueueCommand, ReplicaCommand};
+use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HeaderWord, Shape};
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, Status, admin};
@@ -150,6 +151,78 @@ fn e19_stores_and_loads_cross_both_ways_and_quiet_waits_for_them() {
     let _switch = Switch::start(&dir.path().join("fabric.sock"));
     let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
     both_ways(&mut n0.guest(), 0, &mut n1.guest(), 1);
+}
+
+/// Three boards with copies of one page, over the switch that copies what the home sends: whatever is stored where, all have it when
+/// quiet is done (SPEC items 23 to 25, E19). The switch would throw a home out that multicasts to a group it has not named.
+#[test]
+fn e19_stores_to_a_replicated_page_reach_every_copy() {
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let nodes: Vec<Node> = (0..3).map(|node| Node::start(dir.path(), node, Settings::default())).collect();
+    let mut guests: Vec<Guest> = nodes.iter().map(Node::guest).collect();
+    for (node, guest) in guests.iter_mut().enumerate() {
+        guest.export("page", 0, 1, MEMORY, RW);
+        let own = found(guest, node as u16, "page", RW);
+        guest.import(0, node as u16, &own, RW);
+        let home = found(guest, 0, "page", RW);
+        let set = ReplicaCommand {
+            opcode: admin::REPLICA_SET,
+            page: 0,
+            mode: admin::COUNTERS,
+            node: 0,
+            home_page: home.index,
+            home_generation: home.generation,
+            ..ReplicaCommand::default()
+        };
+        guest.admin_ok(set.into());
+    }
+    for value in 1..=300u64 {
+        let node = (value % 3) as usize;
+        let offset = (value * 0x98) & 0xfff8;
+        guests[node].client.store(4, window(node as u16, 0, offset), &value.to_le_bytes());
+        if value % 10 == 0 {
+            assert_eq!(guests[node].quiet(), Status::Ok);
+            for guest in &guests {
+                assert_eq!(guest.peek64(MEMORY + offset), value);
+            }
+        }
+    }
+    for guest in &mut guests {
+        assert_eq!(guest.quiet(), Status::Ok);
+    }
+    let page = |n: usize| guests[n].peek::<0x1_0000>(MEMORY);
+    assert!(page(0) == page(1) && page(0) == page(2), "the copies differ");
+    // A copy's node goes: nobody waits for it, and the other still gets everything.
+    drop(guests.pop());
+    let mut nodes = nodes;
+    drop(nodes.pop());
+    for value in 1000..1100u64 {
+        guests[0].client.store(4, window(0, 0, 8), &value.to_le_bytes());
+    }
+    assert_eq!(guests[0].quiet(), Status::Ok);
+    assert_eq!(guests[1].peek64(MEMORY + 8), 1099);
+}
+
+/// Frames that only a HIB sends, and groups that are none, end the link; the board comes back for another.
+#[test]
+fn a_fabric_that_names_groups_is_left() {
+    use std::io::{Read, Write};
+    let dir = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
+    let _node = Node::start(dir.path(), 0, Settings::default());
+    for members in [vec![1, 2], vec![2, 1]] {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = Vec::new();
+        Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [8; 4] }.encode(&mut bytes);
+        Frame::Group { page: 1, members }.encode(&mut bytes);
+        stream.write_all(&bytes).unwrap();
+        let mut said = Vec::new();
+        // Whether it ends or breaks, what was said before is there.
+        let _ = stream.read_to_end(&mut said);
+        assert!(matches!(Frame::decode(&said), Ok(Some((Frame::Hello { node: 0, .. }, _)))));
+    }
+    listener.accept().unwrap();
 }
 
 #[test]

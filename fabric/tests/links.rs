@@ -13,7 +13,8 @@ use telegraphos_fabric::link::{LinkClient, OUT_LIMIT};
 use telegraphos_fabric::listener::ListenError;
 use telegraphos_fabric::{Config, Fabric, FabricError};
 use telegraphos_wire::link::{Frame, Refusal};
-use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet, WindowLayout};
+use telegraphos_wire::packet::MULTICAST;
+use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
 
 /// 100 000 stores for each ordered pair of three nodes, all at once, each answered.
 #[test]
@@ -149,6 +150,60 @@ fn malformed_bytes_end_their_own_link_only() {
         zero.expect("the end of node 1", |f| *f == Frame::NodeDown { node: 1 });
     }
     traffic(&mut zero, &[0], 100, 10, 100);
+}
+
+/// One packet on the link of the home, one on that of each copy, in order with packets to one of them; an absent member is answered for.
+#[test]
+fn a_multicast_reaches_every_member_in_order() {
+    const COUNT: u32 = 200;
+    let served = serve(|_| {});
+    let mut home = Node::join(&served, 0);
+    let mut copies: Vec<Node> = (1..4).map(|n| Node::join(&served, n)).collect();
+    home.link.send(&Frame::Group { page: 5, members: vec![1, 2, 3, 9] }).unwrap();
+    let at = RemoteAddr { page: 5, offset: 0, generation: 1 };
+    let incarnation = home.incarnation;
+    let body = |n: u32| Body::Reflected { at, size: 8, data: n.into(), writer: 0 };
+    let to = |dst, n: u32| Packet { src: 0, dst, tag: n, incarnation, target: 0, body: body(n) };
+    for n in 0..COUNT {
+        // Every tenth is for one of them alone.
+        let dst = if n % 10 == 9 { 2 } else { MULTICAST };
+        home.link.send(&Frame::Packet(to(dst, n))).unwrap();
+    }
+    home.link.flush().unwrap();
+    for copy in &mut copies {
+        let (node, life) = (copy.node, copy.incarnation);
+        for n in (0..COUNT).filter(|n| node == 2 || n % 10 != 9) {
+            let got = copy.expect("its copy", |f| matches!(f, Frame::Packet(_)));
+            let target = if n % 10 == 9 { 0 } else { life };
+            assert_eq!(got, Frame::Packet(Packet { target, ..to(node, n) }));
+        }
+    }
+    for n in (0..COUNT).filter(|n| n % 10 != 9) {
+        let got = home.expect("an answer for node 9", |f| matches!(f, Frame::Packet(_)));
+        let body = Body::CopyAck { status: Status::NodeDown };
+        assert_eq!(got, Frame::Packet(Packet { src: 9, dst: 0, tag: n, incarnation, target: 0, body }));
+    }
+}
+
+/// Groups that are no frame, or cannot be, end the link of who names them.
+#[test]
+fn impossible_groups_end_their_own_link_only() {
+    let served = serve(|_| {});
+    let mut watcher = Node::join(&served, 0);
+    for (members, offered, expected) in [
+        (vec![3, 2], 0, 0),    // No frame.
+        (vec![1], 1, 0),       // Itself.
+        (vec![0, 64], 64, 64), // Nobody can have that number.
+        (vec![0, 2, u16::MAX], 65_535, 64),
+    ] {
+        let mut node = Node::join(&served, 1);
+        node.link.send(&Frame::Group { page: 1, members }).unwrap();
+        node.link.flush().unwrap();
+        let refusal = node.expect("a refusal", |f| matches!(f, Frame::Refuse { .. }));
+        assert_eq!(refusal, Frame::Refuse { reason: Refusal::Protocol, offered, expected });
+        watcher.expect("its end", |f| *f == Frame::NodeDown { node: 1 });
+    }
+    traffic(&mut watcher, &[0], 100, 10, 100);
 }
 
 /// A HIB that dies with data under way and comes back at once is never taken for its own double, and has a new life.

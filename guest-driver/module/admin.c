@@ -28,6 +28,10 @@ static const char * const tg_opcode_names[] = {
 	[TG_ADMIN_COUNTER_GET] = "COUNTER_GET",
 	[TG_ADMIN_QUEUE_SET] = "QUEUE_SET",
 	[TG_ADMIN_QUEUE_RESUME] = "QUEUE_RESUME",
+	[TG_ADMIN_REPLICA_SET] = "REPLICA_SET",
+	[TG_ADMIN_REPLICA_CLEAR] = "REPLICA_CLEAR",
+	[TG_ADMIN_REPLICA_MOVE] = "REPLICA_MOVE",
+	[TG_ADMIN_REPLICA_INVALID] = "REPLICA_INVALID",
 };
 
 /* What the board's status codes look like to a process; 0 means EREMOTEIO. */
@@ -56,6 +60,7 @@ static const int tg_errnos[] = {
 	[TG_ERR_QUEUE_HEADER] = -EIO,
 	[TG_ERR_NOT_QUEUE] = -EINVAL,
 	[TG_ERR_NO_HOLD] = -ENOSPC,
+	[TG_ERR_MOVING] = -EBUSY,
 };
 
 /**
@@ -157,6 +162,19 @@ static void tg_encode_queue(struct tg_admin_queue *to,
 	memset(to->reserved, 0, sizeof(to->reserved));
 }
 
+static void tg_encode_replica(struct tg_admin_replica *to,
+			      const struct tg_admin_replica *c, u32 seq)
+{
+	tg_put32(to->opcode, c->opcode);
+	tg_put32(to->seq, seq);
+	tg_put32(to->page, c->page);
+	tg_put32(to->mode, c->mode);
+	tg_put32(to->node, c->node);
+	tg_put32(to->home_page, c->home_page);
+	tg_put64(to->home_generation, c->home_generation);
+	memset(to->reserved, 0, sizeof(to->reserved));
+}
+
 static void tg_encode_command(struct tg_admin_command *to,
 			      const struct tg_admin_command *c, u32 seq)
 {
@@ -174,7 +192,7 @@ static void tg_encode_command(struct tg_admin_command *to,
 	tg_put32(to->index, c->index);
 	tg_put32(to->count, c->count);
 	tg_put32(to->page, c->page);
-	to->reserved = 0;
+	tg_put32(to->taken, c->taken);
 	tg_put64(to->generation, c->generation);
 	tg_put64(to->address, c->address);
 	tg_put64(to->length, c->length);
@@ -198,6 +216,9 @@ static void tg_admin_encode(union tg_request *to, const union tg_request *r, u32
 		break;
 	case TG_ADMIN_QUEUE_SET:
 		tg_encode_queue(&to->queue, &r->queue, seq);
+		break;
+	case TG_ADMIN_REPLICA_SET:
+		tg_encode_replica(&to->replica, &r->replica, seq);
 		break;
 	default:
 		tg_encode_command(&to->command, &r->command, seq);
@@ -386,6 +407,14 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 				    request->queue.address);
 		return;
 	}
+	/* A home that is none, has gone, or does not want this node. */
+	if (c->opcode == TG_ADMIN_REPLICA_SET) {
+		dev_dbg(&tg->dev, "REPLICA_SET: status %u: page %u, mode %u, home node %u, page %u, generation %llu\n",
+			status, request->replica.page, request->replica.mode,
+			request->replica.node, request->replica.home_page,
+			request->replica.home_generation);
+		return;
+	}
 	/*
 	 * Names that are not there, or taken, and queues that are gone or have no
 	 * room for another import, are the user's business.
@@ -400,6 +429,21 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 	if (c->opcode == TG_ADMIN_IMPORT_CLEAR &&
 	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
 		dev_dbg(&tg->dev, "IMPORT_CLEAR %u: status %u\n", c->import, status);
+		return;
+	}
+	/* As after a join that nobody waited for, or that failed: tg_replica_clear(). */
+	if (c->opcode == TG_ADMIN_REPLICA_CLEAR &&
+	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
+		dev_dbg(&tg->dev, "REPLICA_CLEAR %u: status %u\n", c->index, status);
+		return;
+	}
+	/*
+	 * A home that has gone, or moves elsewhere; a page that was revoked before the
+	 * board could be told that nobody sees it.
+	 */
+	if (c->opcode == TG_ADMIN_REPLICA_MOVE || c->opcode == TG_ADMIN_REPLICA_INVALID) {
+		dev_dbg(&tg->dev, "%s %u: status %u\n", tg_opcode_names[c->opcode],
+			c->index, status);
 		return;
 	}
 	if (status == TG_ERR_PRIVATE_MEMORY) {

@@ -6,7 +6,7 @@
  * admin.c   commands to the board
  * events.c  interrupt and event queue
  * memory.c  guest memory the board may write
- * object.c  life of exports, imports and queues
+ * object.c  life of exports, imports, queues and replicated segments
  * export.c  local segments
  * import.c  remote segments
  * map.c     mmap, page faults, zapping
@@ -17,6 +17,9 @@
  *           who has them mapped
  * queue_buffers.c
  *           their buffers: copy and link, without kernel calls
+ * replica.c replicated segments of this node
+ * replica_pages.c
+ *           which of their pages processes may see
  * file.c    character device
  *
  * Locks, outermost first:
@@ -31,6 +34,13 @@
  *                     Who acts on a notification queue. Held while the board
  *                     resumes it, so what the board has to say of it is only
  *                     noted, under its guard.
+ * tg_replicated.lock
+ *                     Who changes what a replicated segment is for the board,
+ *                     from its first command to its last. Its objects are torn
+ *                     down behind it.
+ * tg_replicated.answer_lock
+ *                     Who tells the board that nobody sees a page any more. Those
+ *                     who hold it wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time.
  * mm.mmap_lock        Taken inside op_lock to charge memory and to touch a
@@ -85,6 +95,12 @@ struct eventfd_ctx;
 #define TG_RIGHTS_ALL (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC | \
 		       TG_RIGHT_ENQUEUE | TG_RIGHT_DMA)
 
+/* What a process may do with a replicated segment. */
+#define TG_RIGHTS_REPLICA (TG_RIGHT_READ | TG_RIGHT_WRITE | TG_RIGHT_ATOMIC)
+
+/* Words of a status page that count stores taken. */
+#define TG_TAKEN_WORDS (sizeof_field(struct tg_status_page, taken) / sizeof(u64))
+
 /* The owner number under which the kernel dequeues. */
 #define TG_OWNER_KERNEL U32_MAX
 
@@ -100,6 +116,9 @@ struct eventfd_ctx;
  * it does not answer a load in time, while posted stores wait for it.
  */
 #define TG_SILENCE (5 * HZ)
+
+/* How long a copy may take that a home is busy with. */
+#define TG_JOIN_PATIENCE (10 * HZ)
 
 /* A board that answers, but leaves a quick command undone this long, is dead. */
 #define TG_ADMIN_PATIENCE (30 * HZ)
@@ -130,6 +149,7 @@ enum tg_admin_class {
  * @launch: TG_ADMIN_LAUNCH.
  * @counter: TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET.
  * @queue: TG_ADMIN_QUEUE_SET.
+ * @replica: TG_ADMIN_REPLICA_SET.
  *
  * The opcode, which all have in common, says which it is.
  */
@@ -138,6 +158,7 @@ union tg_request {
 	struct tg_admin_launch launch;
 	struct tg_admin_counter counter;
 	struct tg_admin_queue queue;
+	struct tg_admin_replica replica;
 };
 static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
 
@@ -249,6 +270,7 @@ struct tg_events {
  * @remotes: Imports by number. Changed under @map_lock.
  * @segments: Exports by handle. Changed under @map_lock.
  * @queues: Queues by handle. Changed under @map_lock.
+ * @replicas: Replicated segments by handle. Changed under @map_lock.
  * @admin: Command slots.
  * @events: Event queue.
  */
@@ -293,6 +315,7 @@ struct tg_device {
 	struct xarray remotes;
 	struct xarray segments;
 	struct xarray queues;
+	struct xarray replicas;
 
 	struct tg_admin admin;
 	struct tg_events events;
@@ -357,6 +380,8 @@ struct tg_memory {
  * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
  * @cookies: Counts the launches in special mode, to number them.
  * @special_slots: Slots of the context in use by them.
+ * @taken_used: Words of the status page in use by own imports. Under
+ *	tg_device.lock.
  */
 struct tg_file {
 	struct tg_device *tg;
@@ -373,18 +398,21 @@ struct tg_file {
 	struct eventfd_ctx *notify;
 	atomic64_t cookies;
 	DECLARE_BITMAP(special_slots, TG_CONTEXT_SLOT_COUNT);
+	DECLARE_BITMAP(taken_used, TG_TAKEN_WORDS);
 };
 
 /**
- * struct tg_object - what exports, imports and queues have in common
+ * struct tg_object - what exports, imports, queues and replicated segments have in
+ *	common
  * @ref: Held by its existence, by mappings and by whoever looks at it.
  * @file: Who made it; valid until it is torn down.
  * @tg: The board.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @handle: Its number.
  * @size: Bytes that can be mapped.
  * @open: User processes may name it. Under map_lock.
- * @dead: Its pages are gone for good. Under map_lock.
+ * @dead: Its pages are gone: for good, or, of a replicated segment and its own import,
+ *	until it has a home again. Under map_lock.
  * @work: Tears it down.
  * @closing: Among the objects a closing file waits for.
  * @torn_down: It has left the board, or the board has left.
@@ -497,6 +525,8 @@ struct tg_nqueue {
  * @count: Number of window slots, 0 if none are reserved.
  * @page: First export page there.
  * @rights: TG_RIGHT_* it was imported with.
+ * @taken: Of an own import: 1 + the word of the status page that counts its stores
+ *	taken; else 0.
  * @set: The board knows it.
  * @state: TG_STATE_*. Under map_lock.
  * @status: Latched TG_ERR_*, 0 if none. Under map_lock.
@@ -510,6 +540,7 @@ struct tg_remote {
 	u32 count;
 	u32 page;
 	u32 rights;
+	u32 taken;
 	bool set;
 	u32 state;
 	u32 status;
@@ -518,8 +549,87 @@ struct tg_remote {
 };
 
 /**
+ * struct tg_source - pages that a segment's are copies of
+ * @node: Where they are: at this node, if it is the home.
+ * @page: First export page there.
+ * @generation: Of their grant there.
+ */
+struct tg_source {
+	u32 node;
+	u32 page;
+	u64 generation;
+};
+
+/**
+ * struct tg_replica_page - one page of a replicated segment
+ * @home: Home node, or TG_REPLICA_HERE. Under map_lock.
+ * @moves: Number of times that the board told of another home. Under map_lock.
+ * @losses: Number of times that the board told of a store to it, so that the copy is not
+ *	valid any more. Under map_lock.
+ * @tries: Number of times that it was filled because somebody waited, or could not be.
+ * @valid: Processes may see it. Written under map_lock for writing.
+ * @awaited: It has been filled for those who wait for it, and none has seen it yet.
+ * @filled: Since when, in jiffies. Under map_lock.
+ * @seen: When the first of them saw it, in nanoseconds since the start.
+ */
+struct tg_replica_page {
+	u32 home;
+	u32 moves;
+	u32 losses;
+	u32 tries;
+	bool valid;
+	bool awaited;
+	unsigned long filled;
+	u64 seen;
+};
+
+/**
+ * struct tg_replicated - a replicated segment of this node: the home, or a copy
+ * @seg: Its export pages, name and memory.
+ * @lock: See the top of this file.
+ * @offer: Name, secret, size, and for whom it is when this node is the home.
+ * @mode: TG_REPLICA_*.
+ * @rights: TG_RIGHT_* of its processes.
+ * @source: What it was made a copy of. Under @lock.
+ * @generation: Of its grant. Under @lock.
+ * @own: The way of their stores to it, from its creation on. Set under map_lock.
+ * @set: Number of its pages that the board may take for replicated ones. Under @lock.
+ * @status: Why it is an orphan, TG_ERR_*, or 0. Under map_lock.
+ * @pages: Its pages.
+ * @page_count: Number of them.
+ * @wanted: Pages that somebody waits for, one bit each.
+ * @unanswered: Pages of which the board waits to hear that nobody sees them.
+ * @wait: Those who wait for pages.
+ * @fill: Fills them.
+ * @answer: Answers the board.
+ * @answer_lock: See the top of this file.
+ * @left: The board waits for no answer any more. Under @answer_lock.
+ */
+struct tg_replicated {
+	struct tg_segment seg;
+	struct mutex lock;
+	struct tg_export offer;
+	u32 mode;
+	u32 rights;
+	struct tg_source source;
+	u64 generation;
+	struct tg_remote *own;
+	u32 set;
+	u32 status;
+	struct tg_replica_page *pages;
+	u32 page_count;
+	unsigned long *wanted;
+	unsigned long *unanswered;
+	wait_queue_head_t wait;
+	struct work_struct fill;
+	struct delayed_work answer;
+	struct mutex answer_lock;
+	bool left;
+};
+
+/**
  * tg_segment_of() - the segment an object is part of
- * @obj: Object of kind TG_MMAP_EXPORT or TG_MMAP_QUEUE.
+ * @obj: Object of kind TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  *
  * Return: The segment.
  */
@@ -551,6 +661,28 @@ static inline struct tg_remote *tg_remote_of(struct tg_object *obj)
 }
 
 /**
+ * tg_remote_is_own() - whether an import is of this node's own replicated pages
+ * @remote: Import.
+ *
+ * Return: True for the own import of a replicated segment.
+ */
+static inline bool tg_remote_is_own(const struct tg_remote *remote)
+{
+	return remote->taken;
+}
+
+/**
+ * tg_replica_of() - the replicated segment an object is part of
+ * @obj: Object of kind TG_MMAP_REPLICA.
+ *
+ * Return: The replicated segment.
+ */
+static inline struct tg_replicated *tg_replica_of(struct tg_object *obj)
+{
+	return container_of(obj, struct tg_replicated, seg.obj);
+}
+
+/**
  * tg_mmap_offset() - where an object is found by mmap
  * @kind: TG_MMAP_*.
  * @handle: Its handle.
@@ -576,6 +708,7 @@ static inline bool tg_gone(const struct tg_device *tg)
 
 /* main.c */
 extern struct workqueue_struct *tg_workers;
+extern struct workqueue_struct *tg_answerers;
 bool tg_device_answers(struct tg_device *tg);
 void tg_device_lost(struct tg_device *tg);
 void tg_device_check(struct tg_device *tg, unsigned long since);
@@ -624,18 +757,29 @@ void tg_file_close_objects(struct tg_file *file, unsigned long end);
 int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 		    const u8 *name, u64 size);
 int tg_segment_take_pages(struct tg_segment *segment, u32 count);
+int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
+		     u64 *generation);
 int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 			u64 generation);
+int tg_segment_withdraw(struct tg_segment *segment);
 int tg_segment_revoke(struct tg_segment *segment);
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 		      struct tg_segment **created);
 bool tg_segment_leave(struct tg_segment *segment);
 
 /* import.c */
+int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
+		     struct tg_admin_completion *result);
 int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		     struct tg_remote **created);
+int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
+			 struct tg_remote **created);
+int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
+int tg_remote_close_own(struct tg_remote *remote);
 bool tg_remote_leave(struct tg_remote *remote);
 void tg_remote_quiet(struct tg_remote *remote);
+void tg_remote_orphan(struct tg_remote *remote, u32 status);
+void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
 void tg_remotes_node_changed(struct tg_device *tg, u32 node, u32 status);
 void tg_remotes_link_down(struct tg_device *tg);
@@ -646,6 +790,7 @@ int tg_remote_ack(struct tg_file *file, u32 handle);
 /* map.c */
 int tg_mmap(struct file *filp, struct vm_area_struct *vma);
 void tg_zap(struct tg_object *obj);
+void tg_zap_unit(struct tg_object *obj, u32 unit);
 void tg_zap_all(struct tg_device *tg);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
@@ -674,6 +819,39 @@ void tg_queue_end(struct tg_nqueue *queue);
 bool tg_queue_leave(struct tg_nqueue *queue);
 void tg_queue_free(struct tg_nqueue *queue);
 void tg_queues_lost(struct tg_device *tg);
+
+/* replica.c */
+int tg_replicate(struct tg_file *file, struct tg_replica *arg,
+		 struct tg_replicated **created);
+void tg_replica_publish(struct tg_replicated *replica);
+int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
+			u32 *status);
+int tg_replica_adopt(struct tg_file *file, u32 handle);
+int tg_replica_move(struct tg_file *file, u32 handle);
+int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg);
+void tg_replica_orphan(struct tg_replicated *replica, u32 status);
+void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
+struct tg_remote *tg_replica_end(struct tg_replicated *replica);
+bool tg_replica_leave(struct tg_replicated *replica);
+void tg_replica_free(struct tg_replicated *replica);
+
+/* replica_pages.c */
+int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home);
+void tg_replica_pages_exit(struct tg_replicated *replica);
+void tg_replica_pages_rehome(struct tg_replicated *replica, u32 home);
+u32 tg_replica_pages_home(const struct tg_replicated *replica);
+bool tg_replica_pages_any_home(struct tg_replicated *replica);
+void tg_replica_pages_forget(struct tg_replicated *replica);
+void tg_replica_pages_leave(struct tg_replicated *replica);
+void tg_replica_pages_quiet(struct tg_replicated *replica);
+bool tg_replica_page_is_home(struct tg_replicated *replica, u32 i, u32 *moves);
+void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves);
+void tg_replica_page_moved(struct tg_replicated *replica, u32 i, u32 home);
+u32 tg_replica_page_losses(struct tg_replicated *replica, u32 i);
+void tg_replica_page_filled(struct tg_replicated *replica, u32 i, u32 losses);
+void tg_replica_page_lost(struct tg_replicated *replica, u32 i);
+bool tg_replica_page_see(struct tg_replicated *replica, u32 i, u32 *tries);
+void tg_replicas_lost(struct tg_device *tg);
 
 /* queue_map.c */
 s64 tg_holder_join(struct tg_nqueue *queue);

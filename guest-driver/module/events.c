@@ -95,6 +95,9 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 	case TG_EVENT_QUEUE:
 		tg_queue_event(tg, value);
 		break;
+	case TG_EVENT_REPLICA:
+		tg_replica_event(tg, index, value);
+		break;
 	default:
 		dev_err_ratelimited(&tg->dev, "event of unknown kind %u, index %u, value %#llx\n",
 				    kind, index, value);

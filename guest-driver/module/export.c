@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Local segments: memory that other nodes may reach by name. A queue is one, too:
- * it differs in what its one export page is granted for, see queue.c.
+ * it differs in what its one export page is granted for, see queue.c. So is a
+ * replicated segment, see replica.c.
  */
 #include <linux/cred.h>
 #include <linux/dma-mapping.h>
@@ -47,9 +48,19 @@ static u32 tg_segment_run(const struct tg_segment *segment, u32 i)
 	return n;
 }
 
-static int tg_segment_grant(struct tg_device *tg, struct tg_segment *segment,
-			    const struct tg_export *arg, u64 *generation)
+/**
+ * tg_segment_grant() - grants a segment's pages
+ * @segment: Segment with pages and memory, of which nothing is granted. The caller
+ *	holds op_lock for reading.
+ * @arg: To whom, which rights, and how many bytes.
+ * @generation: 0; that of the grant is filled here.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
+		     u64 *generation)
 {
+	struct tg_device *tg = segment->obj.tg;
 	struct tg_admin_command command = {
 		.opcode = TG_ADMIN_GRANT_SET,
 		.rights = arg->rights_owner | arg->rights_others,
@@ -113,7 +124,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
  * tg_segment_init() - begins the life of a segment
  * @segment: Zeroed segment; the caller frees it if this fails.
  * @file: Who makes it.
- * @kind: TG_MMAP_EXPORT or TG_MMAP_QUEUE.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @name: Its name, NUL-padded to 64 bytes.
  * @size: Bytes that processes of this node may map.
  *
@@ -172,7 +183,7 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 		segment->memory = NULL;
 		return err;
 	}
-	err = tg_segment_grant(tg, segment, arg, &generation);
+	err = tg_segment_grant(segment, arg, &generation);
 	if (err)
 		return err;
 	return tg_segment_announce(segment, arg, generation);
@@ -207,6 +218,28 @@ int tg_segment_revoke(struct tg_segment *segment)
 }
 
 /**
+ * tg_segment_withdraw() - takes back a segment's name, if it has one
+ * @segment: Segment. The caller holds op_lock for reading.
+ *
+ * Return: 0; -ENODEV if the board is gone; -EINTR if killed, and nothing has
+ * happened then.
+ */
+int tg_segment_withdraw(struct tg_segment *segment)
+{
+	struct tg_admin_command withdraw = { .opcode = TG_ADMIN_SEGMENT_WITHDRAW };
+	struct tg_admin_completion result;
+	int err;
+
+	if (!segment->published)
+		return 0;
+	memcpy(withdraw.name, segment->name, sizeof(withdraw.name));
+	err = tg_admin(segment->obj.tg, TG_ADMIN_QUICK, &withdraw, &result);
+	if (!err)
+		segment->published = false;
+	return err;
+}
+
+/**
  * tg_segment_leave() - takes a segment off the board
  * @segment: Segment, finished or not, mapped nowhere. The caller holds op_lock
  *	for reading.
@@ -216,16 +249,9 @@ int tg_segment_revoke(struct tg_segment *segment)
  */
 bool tg_segment_leave(struct tg_segment *segment)
 {
-	struct tg_admin_command withdraw = { .opcode = TG_ADMIN_SEGMENT_WITHDRAW };
 	struct tg_device *tg = segment->obj.tg;
-	struct tg_admin_completion result;
 
-	if (tg_gone(tg))
-		return false;
-	memcpy(withdraw.name, segment->name, sizeof(withdraw.name));
-	if (segment->published && tg_admin(tg, TG_ADMIN_QUICK, &withdraw, &result))
-		return false;
-	if (tg_segment_revoke(segment))
+	if (tg_gone(tg) || tg_segment_withdraw(segment) || tg_segment_revoke(segment))
 		return false;
 	/* What the board had to say of these pages is not said of their next owner's. */
 	tg_events_consume(tg);

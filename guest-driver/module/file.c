@@ -385,6 +385,28 @@ static long tg_ioctl_queue_create(struct tg_file *file, struct tg_queue *arg,
 	return err;
 }
 
+static long tg_ioctl_replicate(struct tg_file *file, struct tg_replica *arg, void __user *user)
+{
+	struct tg_replicated *replica = NULL;
+	struct tg_device *tg = file->tg;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_replicate(file, arg, &replica);
+	up_read(&tg->op_lock);
+	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
+		err = -EFAULT;
+	if (!replica)
+		return err;
+	if (err)
+		tg_object_discard(&replica->seg.obj);
+	else
+		tg_replica_publish(replica);
+	return err;
+}
+
 static long tg_ioctl_counter_arm(struct tg_file *file, struct tg_counter *arg,
 				 void __user *user)
 {
@@ -465,6 +487,8 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		struct tg_queue queue;
 		struct tg_queue_state queue_state;
 		struct tg_queue_pop queue_pop;
+		struct tg_replica replica;
+		struct tg_replica_state replica_state;
 	} arg;
 	int err;
 
@@ -503,6 +527,29 @@ static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg
 		break;
 	case TG_IOCTL_QUEUE_POP:
 		return tg_queue_pop(file, &arg.queue_pop, user);
+	case TG_IOCTL_REPLICATE:
+		return tg_ioctl_replicate(file, &arg.replica, user);
+	case TG_IOCTL_REPLICA_LEAVE:
+		return tg_ioctl_close(file, TG_MMAP_REPLICA, &arg.handle);
+	case TG_IOCTL_REPLICA_STATE:
+		if (arg.replica_state.reserved)
+			return -EINVAL;
+		err = tg_replica_state(file, &arg.replica_state);
+		break;
+	case TG_IOCTL_REPLICA_ADOPT:
+		if (arg.handle.reserved)
+			return -EINVAL;
+		down_read(&tg->op_lock);
+		err = tg_gone(tg) ? -ENODEV : tg_replica_adopt(file, arg.handle.handle);
+		up_read(&tg->op_lock);
+		break;
+	case TG_IOCTL_REPLICA_MOVE:
+		if (arg.handle.reserved)
+			return -EINVAL;
+		down_read(&tg->op_lock);
+		err = tg_gone(tg) ? -ENODEV : tg_replica_move(file, arg.handle.handle);
+		up_read(&tg->op_lock);
+		break;
 	case TG_IOCTL_STATE:
 		if (arg.state.reserved)
 			return -EINVAL;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Remote segments: other nodes' memory, seen through the window. */
+/*
+ * Remote segments: other nodes' memory, seen through the window. An own import is
+ * the way to this node's own pages of a replicated segment, see replica.c.
+ */
 #include <linux/cred.h>
 #include <linux/delay.h>
 #include <linux/poll.h>
@@ -35,8 +38,17 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
 	return remote->count ? 0 : -ENOSPC;
 }
 
-static int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
-			    struct tg_admin_completion *result)
+/**
+ * tg_remote_lookup() - asks a node for a name
+ * @tg: Board. The caller holds op_lock for reading.
+ * @arg: What, where, and the rights wanted. Its status is filled here, if the board
+ *	has answered.
+ * @result: What was found, checked.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
+		     struct tg_admin_completion *result)
 {
 	struct tg_admin_command command = {
 		.opcode = TG_ADMIN_LOOKUP,
@@ -73,9 +85,8 @@ static int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
 	return 0;
 }
 
-static int tg_remote_set(struct tg_device *tg, struct tg_remote *remote,
-			 struct tg_import *arg,
-			 const struct tg_admin_completion *found)
+/* Has the board open an import, whose slots are reserved. */
+static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 {
 	struct tg_admin_command command = {
 		.opcode = TG_ADMIN_IMPORT_SET,
@@ -85,9 +96,10 @@ static int tg_remote_set(struct tg_device *tg, struct tg_remote *remote,
 		.rights = remote->rights,
 		.index = remote->slot,
 		.count = remote->count,
-		.page = found->index,
-		.generation = found->generation,
-		.length = found->length,
+		.page = remote->page,
+		.taken = remote->taken,
+		.generation = generation,
+		.length = remote->obj.size,
 	};
 	struct tg_admin_completion result;
 	enum tg_admin_class class;
@@ -95,15 +107,40 @@ static int tg_remote_set(struct tg_device *tg, struct tg_remote *remote,
 
 	/* A queue's node is asked for hold slots first. */
 	class = remote->rights & TG_RIGHT_ENQUEUE ? TG_ADMIN_REMOTE : TG_ADMIN_QUICK;
-	err = tg_admin(tg, class, &command, &result);
+	err = tg_admin(remote->obj.tg, class, &command, &result);
 	if (err) {
 		/* Killed: the board may go on with it. */
 		remote->set = true;
 		return err;
 	}
 	remote->set = result.status == TG_OK;
-	arg->status = result.status;
+	*status = result.status;
 	return tg_status_to_errno(result.status);
+}
+
+/* An import that the board does not know yet, or an error pointer. */
+static struct tg_remote *tg_remote_new(struct tg_file *file, u32 node, u32 rights,
+				       u32 page, u64 size)
+{
+	struct tg_remote *remote;
+	int err;
+
+	remote = kzalloc(sizeof(*remote), GFP_KERNEL_ACCOUNT);
+	if (!remote)
+		return ERR_PTR(-ENOMEM);
+	/* Before the object is in the table, where events find it. */
+	init_waitqueue_head(&remote->wait);
+	remote->node = node;
+	remote->rights = rights;
+	remote->page = page;
+	remote->obj.size = size;
+	err = tg_object_init(&remote->obj, file, TG_MMAP_IMPORT,
+			     min_t(u32, file->tg->import_limit, TG_REMOTE_LIMIT));
+	if (err) {
+		kfree(remote);
+		return ERR_PTR(err);
+	}
+	return remote;
 }
 
 /**
@@ -141,27 +178,77 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 	if (err)
 		return err;
 
-	remote = kzalloc(sizeof(*remote), GFP_KERNEL_ACCOUNT);
-	if (!remote)
-		return -ENOMEM;
-	/* Before the object is in the table, where events find it. */
-	init_waitqueue_head(&remote->wait);
-	remote->node = arg->node;
-	remote->rights = arg->rights;
-	remote->page = found.index;
-	remote->obj.size = found.length;
 	arg->width = found.width;
-	err = tg_object_init(&remote->obj, file, TG_MMAP_IMPORT,
-			     min_t(u32, tg->import_limit, TG_REMOTE_LIMIT));
-	if (err) {
-		kfree(remote);
-		return err;
-	}
+	remote = tg_remote_new(file, arg->node, arg->rights, found.index, found.length);
+	if (IS_ERR(remote))
+		return PTR_ERR(remote);
 	*created = remote;
 	err = tg_remote_take_slots(tg, remote, found.count);
 	if (err)
 		return err;
-	return tg_remote_set(tg, remote, arg, &found);
+	return tg_remote_set(remote, found.generation, &arg->status);
+}
+
+/* Reserves a word of the file's status page: 0 or -ENOSPC. */
+static int tg_remote_take_word(struct tg_remote *remote)
+{
+	struct tg_file *file = remote->obj.file;
+	struct tg_device *tg = file->tg;
+	unsigned long word;
+
+	mutex_lock(&tg->lock);
+	word = find_first_zero_bit(file->taken_used, TG_TAKEN_WORDS);
+	if (word < TG_TAKEN_WORDS) {
+		__set_bit(word, file->taken_used);
+		remote->taken = 1 + word;
+	}
+	mutex_unlock(&tg->lock);
+	return remote->taken ? 0 : -ENOSPC;
+}
+
+/**
+ * tg_remote_create_own() - makes an own import, which the board does not know yet
+ * @segment: Whose pages. The caller holds op_lock for reading.
+ * @rights: TG_RIGHT_* of its window.
+ * @created: The import, also if this fails midway; NULL if there is nothing to
+ *	tear down.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
+			 struct tg_remote **created)
+{
+	const struct tg_object *obj = &segment->obj;
+	struct tg_remote *remote;
+	int err;
+
+	*created = NULL;
+	remote = tg_remote_new(obj->file, obj->tg->node, rights, segment->first, obj->size);
+	if (IS_ERR(remote))
+		return PTR_ERR(remote);
+	*created = remote;
+	err = tg_remote_take_word(remote);
+	if (err)
+		return err;
+	return tg_remote_take_slots(obj->tg, remote, segment->count);
+}
+
+/**
+ * tg_remote_open_own() - has the board open an own import
+ * @remote: Own import that is not open. The caller holds op_lock for reading.
+ * @generation: Of the grant of its pages.
+ * @status: What the board said is filled here, if it did.
+ *
+ * Its stores are counted from 0.
+ *
+ * Return: 0 or a negative errno.
+ */
+int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status)
+{
+	struct tg_status_page *page = page_address(remote->obj.file->status->chunk[0].page);
+
+	WRITE_ONCE(page->taken[remote->taken - 1], 0);
+	return tg_remote_set(remote, generation, status);
 }
 
 /* How long to wait before asking again, in milliseconds. */
@@ -198,6 +285,22 @@ static bool tg_remote_clear(struct tg_remote *remote)
 }
 
 /**
+ * tg_remote_close_own() - has the board close an own import, which may be opened again
+ * @remote: Own import, mapped nowhere. The caller holds op_lock for reading.
+ *
+ * Waits until none of its stores is outstanding.
+ *
+ * Return: 0 or -EIO if the board does not close it.
+ */
+int tg_remote_close_own(struct tg_remote *remote)
+{
+	if (remote->set && !tg_remote_clear(remote))
+		return -EIO;
+	remote->set = false;
+	return 0;
+}
+
+/**
  * tg_remote_leave() - takes an import off the board
  * @remote: Import, finished or not, mapped nowhere. The caller holds op_lock
  *	for reading.
@@ -213,11 +316,12 @@ bool tg_remote_leave(struct tg_remote *remote)
 		return false;
 	if (remote->set && !tg_remote_clear(remote))
 		return false;
-	if (remote->count) {
-		mutex_lock(&tg->lock);
+	mutex_lock(&tg->lock);
+	if (remote->count)
 		bitmap_clear(tg->slots_used[remote->node], remote->slot, remote->count);
-		mutex_unlock(&tg->lock);
-	}
+	if (remote->taken)
+		__clear_bit(remote->taken - 1, remote->obj.file->taken_used);
+	mutex_unlock(&tg->lock);
 	return true;
 }
 
@@ -279,6 +383,32 @@ static void tg_remote_die(struct tg_remote *remote, u32 status)
 	tg_zap(&remote->obj);
 	wake_up_all(&remote->wait);
 	tg_remote_alert(remote);
+}
+
+/**
+ * tg_remote_orphan() - the pages of an own import have no home any more
+ * @remote: Own import. The caller holds map_lock for writing.
+ * @status: Why, TG_ERR_*.
+ *
+ * It is dead until it is revived, and poll() reports it, also if the board has said
+ * so of the import before.
+ */
+void tg_remote_orphan(struct tg_remote *remote, u32 status)
+{
+	tg_remote_die(remote, status);
+	tg_remote_alert(remote);
+}
+
+/**
+ * tg_remote_revive() - an own import is open again: its mappings fill again
+ * @remote: Own import that was dead. The caller holds map_lock for writing.
+ */
+void tg_remote_revive(struct tg_remote *remote)
+{
+	remote->obj.dead = false;
+	remote->state = 0;
+	remote->status = TG_OK;
+	tg_remote_unalert(remote);
 }
 
 /**

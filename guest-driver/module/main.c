@@ -19,10 +19,13 @@
 #define TG_MINORS 256
 
 /*
- * Tears down exports, imports, queues and contexts, and handles overflows; outlives
- * the boards.
+ * Tears down exports, imports, queues, replicated segments and contexts, and handles
+ * overflows; outlives the boards.
  */
 struct workqueue_struct *tg_workers;
+
+/* Tells boards what others' stores wait for: those who work here wait for no one else. */
+struct workqueue_struct *tg_answerers;
 
 static dev_t tg_devt;
 static DEFINE_IDA(tg_minors);
@@ -83,6 +86,7 @@ void tg_device_lost(struct tg_device *tg)
 		tg_zap_all(tg);
 		tg_remotes_lost(tg);
 		tg_queues_lost(tg);
+		tg_replicas_lost(tg);
 	}
 	up_write(&tg->map_lock);
 	if (!before) {
@@ -299,7 +303,8 @@ static void tg_take_down(struct tg_device *tg)
 
 	if (!tg_device_answers(tg) || tg_revoke_all(tg, end) ||
 	    !tg_withdraw_all(tg, &tg->segments, end) ||
-	    !tg_withdraw_all(tg, &tg->queues, end))
+	    !tg_withdraw_all(tg, &tg->queues, end) ||
+	    !tg_withdraw_all(tg, &tg->replicas, end))
 		return;
 	request.counter.opcode = TG_ADMIN_COUNTER_SET;
 	for (i = 0; i < tg->counter_limit; i++) {
@@ -336,6 +341,7 @@ static void tg_device_release(struct device *dev)
 	xa_destroy(&tg->remotes);
 	xa_destroy(&tg->segments);
 	xa_destroy(&tg->queues);
+	xa_destroy(&tg->replicas);
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
 	kvfree(tg->counters);
@@ -370,6 +376,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
 	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
 	xa_init_flags(&tg->queues, XA_FLAGS_ALLOC);
+	xa_init_flags(&tg->replicas, XA_FLAGS_ALLOC);
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;
@@ -576,10 +583,15 @@ static int __init tg_init(void)
 	tg_workers = alloc_workqueue(TG_NAME, WQ_UNBOUND, 0);
 	if (!tg_workers)
 		return -ENOMEM;
+	tg_answerers = alloc_workqueue(TG_NAME "_answers", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!tg_answerers) {
+		err = -ENOMEM;
+		goto err_workers;
+	}
 	tg_mount = kern_mount(&tg_fs);
 	if (IS_ERR(tg_mount)) {
 		err = PTR_ERR(tg_mount);
-		goto err_workers;
+		goto err_answerers;
 	}
 	err = class_register(&tg_class);
 	if (err)
@@ -598,6 +610,8 @@ err_class:
 	class_unregister(&tg_class);
 err_mount:
 	kern_unmount(tg_mount);
+err_answerers:
+	destroy_workqueue(tg_answerers);
 err_workers:
 	destroy_workqueue(tg_workers);
 	return err;
@@ -608,6 +622,7 @@ static void __exit tg_exit(void)
 	pci_unregister_driver(&tg_driver);
 	/* The last teardowns; after them nothing holds a board any more. */
 	destroy_workqueue(tg_workers);
+	destroy_workqueue(tg_answerers);
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 	class_unregister(&tg_class);
 	kern_unmount(tg_mount);

@@ -16,6 +16,10 @@
  * The import of a queue has one, the enqueue window, where a store appends an
  * element. The other two are not for it: head and tail of the queue are out of
  * its senders' reach (SPEC E14).
+ *
+ * A replicated segment's copy can only be read (SPEC E22b). Stores go through the
+ * plain window of its own import, which is mapped under a kind of its own. Who touches a
+ * page of it that is not valid waits until it is, see replica_pages.c.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -50,6 +54,22 @@ void tg_zap(struct tg_object *obj)
 		return;
 	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ARGUMENT, obj->handle), length, 1);
 	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_ENQUEUE, obj->handle), length, 1);
+	unmap_mapping_range(mapping, tg_mmap_offset(TG_MMAP_REPLICA_WINDOW, obj->handle),
+			    length, 1);
+}
+
+/**
+ * tg_zap_unit() - removes a unit of an object from all page tables
+ * @obj: Object, whose state already keeps faults from filling it again. The caller
+ *	holds map_lock for writing.
+ * @unit: Number of the unit, from 0.
+ */
+void tg_zap_unit(struct tg_object *obj, u32 unit)
+{
+	loff_t start = tg_mmap_offset(obj->kind, obj->handle) + (loff_t)unit * TG_UNIT;
+
+	lockdep_assert_held_write(&obj->tg->map_lock);
+	unmap_mapping_range(obj->tg->mapping_inode->i_mapping, start, TG_UNIT, 1);
 }
 
 /**
@@ -62,25 +82,50 @@ void tg_zap_all(struct tg_device *tg)
 	unmap_mapping_range(tg->mapping_inode->i_mapping, 0, 0, 1);
 }
 
-static bool tg_remote_may_go_on(const struct tg_remote *remote)
+/**
+ * struct tg_pause - what a page fault waits for
+ * @obj: The object that is touched.
+ * @wait: Where it waits.
+ * @tries: Of an import whose stores are congested: NULL. Of a page that is not valid:
+ *	where its tries to become so are counted.
+ * @before: How many there had been.
+ */
+struct tg_pause {
+	struct tg_object *obj;
+	wait_queue_head_t *wait;
+	const u32 *tries;
+	u32 before;
+};
+
+static bool tg_pause_is_over(const struct tg_pause *pause)
 {
-	return READ_ONCE(remote->obj.dead) || tg_gone(remote->obj.tg) ||
-	       !(READ_ONCE(remote->state) & TG_STATE_CONGESTED);
+	if (READ_ONCE(pause->obj->dead) || tg_gone(pause->obj->tg))
+		return true;
+	if (pause->tries)
+		return READ_ONCE(*pause->tries) != pause->before;
+	return !(READ_ONCE(tg_remote_of(pause->obj)->state) & TG_STATE_CONGESTED);
 }
 
+/* How long a fault that cannot come back keeps the memory map locked at a time. */
+#define TG_PAUSE_LOCKED (HZ / 10)
+
 /*
- * Waits for the end of congestion with the memory map unlocked, so that the
- * process's other threads, and those who look at it, are not held up. Signals
- * end the wait where the processor can come back to the instruction.
+ * Waits with the memory map unlocked, so that the process's other threads, and those
+ * who look at it, are not held up. Signals end the wait where the processor can come
+ * back to the instruction.
  */
-static vm_fault_t tg_fault_wait(struct vm_fault *vmf, struct tg_remote *remote)
+static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pause)
 {
 	unsigned int flags = vmf->flags;
 	struct file *filp;
 
 	if (!(flags & FAULT_FLAG_ALLOW_RETRY)) {
-		/* A kernel access that cannot come back: keeps the map locked. */
-		if (wait_event_killable(remote->wait, tg_remote_may_go_on(remote)))
+		/*
+		 * A kernel access that cannot come back: keeps the map locked. Who is
+		 * to end the wait may need it, so it tries again now and then.
+		 */
+		if (wait_event_killable_timeout(*pause->wait, tg_pause_is_over(pause),
+						TG_PAUSE_LOCKED) < 0)
 			return VM_FAULT_SIGBUS;
 		return VM_FAULT_NOPAGE;
 	}
@@ -89,15 +134,58 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, struct tg_remote *remote)
 
 	/* The mapping may go; the file keeps this module, too. */
 	filp = get_file(vmf->vma->vm_file);
-	kref_get(&remote->obj.ref);
+	kref_get(&pause->obj->ref);
 	release_fault_lock(vmf);
 	if (flags & FAULT_FLAG_USER && flags & FAULT_FLAG_INTERRUPTIBLE)
-		wait_event_interruptible(remote->wait, tg_remote_may_go_on(remote));
+		wait_event_interruptible(*pause->wait, tg_pause_is_over(pause));
 	else
-		wait_event_killable(remote->wait, tg_remote_may_go_on(remote));
-	tg_object_put(&remote->obj);
+		wait_event_killable(*pause->wait, tg_pause_is_over(pause));
+	tg_object_put(pause->obj);
 	fput(filp);
 	return VM_FAULT_RETRY;
+}
+
+static vm_fault_t tg_fault_congested(struct vm_fault *vmf, struct tg_remote *remote)
+{
+	const struct tg_pause pause = { .obj = &remote->obj, .wait = &remote->wait };
+
+	return tg_fault_wait(vmf, &pause);
+}
+
+static vm_fault_t tg_fault_invalid(struct vm_fault *vmf, struct tg_replicated *replica,
+				   u32 unit, u32 tries)
+{
+	const struct tg_pause pause = {
+		.obj = &replica->seg.obj,
+		.wait = &replica->wait,
+		.tries = &replica->pages[unit].tries,
+		.before = tries,
+	};
+
+	return tg_fault_wait(vmf, &pause);
+}
+
+/* Maps a page of a copy, and those of the same unit: they come and go together. */
+static vm_fault_t tg_fault_unit(struct vm_fault *vmf, struct tg_object *obj,
+				unsigned long page)
+{
+	const struct tg_memory *memory = tg_segment_of(obj)->memory;
+	struct vm_area_struct *vma = vmf->vma;
+	unsigned long first, end, i;
+	vm_fault_t ret;
+
+	ret = vmf_insert_pfn(vma, vmf->address, tg_memory_pfn(memory, page));
+	if (ret != VM_FAULT_NOPAGE)
+		return ret;
+	first = max(round_down(page, TG_UNIT >> PAGE_SHIFT),
+		    page - ((vmf->address - vma->vm_start) >> PAGE_SHIFT));
+	end = min3(round_up(page + 1, TG_UNIT >> PAGE_SHIFT), tg_pages(obj->size),
+		   page + ((vma->vm_end - vmf->address) >> PAGE_SHIFT));
+	for (i = first; i < end; i++)
+		if (i != page && vmf_insert_pfn(vma, vmf->address + (i - page) * PAGE_SIZE,
+						tg_memory_pfn(memory, i)) != VM_FAULT_NOPAGE)
+			break;
+	return ret;
 }
 
 /* The apertures are the quarters of the window. */
@@ -136,6 +224,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	unsigned long page = vmf->pgoff & TG_PGOFF_MASK;
 	struct tg_device *tg = file->tg;
 	struct tg_remote *remote;
+	u32 unit, tries;
 	vm_fault_t ret;
 	u64 pfn;
 
@@ -154,13 +243,22 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_EXPORT:
 		pfn = tg_memory_pfn(tg_segment_of(obj)->memory, page);
 		break;
+	case TG_MMAP_REPLICA:
+		unit = page / (TG_UNIT >> PAGE_SHIFT);
+		if (!tg_replica_page_see(tg_replica_of(obj), unit, &tries)) {
+			up_read(&tg->map_lock);
+			return tg_fault_invalid(vmf, tg_replica_of(obj), unit, tries);
+		}
+		ret = tg_fault_unit(vmf, obj, page);
+		goto out;
 	case TG_MMAP_IMPORT:
 	case TG_MMAP_ARGUMENT:
 	case TG_MMAP_ENQUEUE:
+	case TG_MMAP_REPLICA_WINDOW:
 		remote = tg_remote_of(obj);
 		if (remote->state & TG_STATE_CONGESTED) {
 			up_read(&tg->map_lock);
-			return tg_fault_wait(vmf, remote);
+			return tg_fault_congested(vmf, remote);
 		}
 		pfn = tg_window_pfn(remote, tg_aperture(kind), page);
 		break;
@@ -204,8 +302,10 @@ static const struct vm_operations_struct tg_vm_ops = {
  */
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file)
 {
+	unsigned long kind = vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT;
+
 	return vma->vm_ops == &tg_vm_ops && vma->vm_file->private_data == file &&
-	       vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT == TG_MMAP_IMPORT;
+	       (kind == TG_MMAP_IMPORT || kind == TG_MMAP_REPLICA_WINDOW);
 }
 
 /*
@@ -216,6 +316,8 @@ static int tg_remote_map(const struct tg_remote *remote, unsigned long kind,
 			 vm_flags_t *denied, vm_flags_t *needed)
 {
 	if ((kind == TG_MMAP_ENQUEUE) != (remote->rights == TG_RIGHT_ENQUEUE))
+		return -EACCES;
+	if (kind == TG_MMAP_REPLICA_WINDOW && !tg_remote_is_own(remote))
 		return -EACCES;
 	switch (kind) {
 	case TG_MMAP_ENQUEUE:
@@ -259,6 +361,7 @@ static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, 
 	switch (kind) {
 	case TG_MMAP_EXPORT:
 	case TG_MMAP_QUEUE:
+	case TG_MMAP_REPLICA:
 		return tg_object_find(file, kind, handle);
 	default:
 		return tg_object_find(file, TG_MMAP_IMPORT, handle);
@@ -266,8 +369,8 @@ static struct tg_object *tg_mmap_find(struct tg_file *file, unsigned long kind, 
 }
 
 /**
- * tg_mmap() - maps a context page, a status page, an export, a queue or a window
- * of an import
+ * tg_mmap() - maps a context page, a status page, an export, a queue, a copy of a
+ * replicated segment, or a window of an import
  * @filp: Open file.
  * @vma: What the process asks for.
  *
@@ -302,6 +405,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 	case TG_MMAP_IMPORT:
 	case TG_MMAP_ARGUMENT:
 	case TG_MMAP_ENQUEUE:
+	case TG_MMAP_REPLICA:
+	case TG_MMAP_REPLICA_WINDOW:
 		obj = tg_mmap_find(file, kind, handle);
 		if (!obj)
 			return -EINVAL;
@@ -309,6 +414,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 		io = obj->kind == TG_MMAP_IMPORT;
 		if (io)
 			err = tg_remote_map(tg_remote_of(obj), kind, &denied, &needed);
+		else if (kind == TG_MMAP_REPLICA)
+			denied |= VM_WRITE;
 		break;
 	default:
 		return -EINVAL;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Life of exports, imports and queues.
+ * Life of exports, imports, queues and replicated segments.
  *
  * An object exists from its creation to the end of its teardown, which a worker
  * does: it waits as long as the board has operations in flight, while the
  * process that closed the object may be killed. What belongs to the object
  * (memory, pages, slots, its number) is reused only after the board has
  * confirmed that it let go. A file's context closes after its last object.
+ *
+ * A replicated segment has an import of its own, an object like any other but that
+ * it is closed and torn down with the segment alone.
  */
 #include <linux/slab.h>
 
@@ -19,6 +22,8 @@ static struct xarray *tg_object_table(struct tg_device *tg, u32 kind)
 		return &tg->remotes;
 	case TG_MMAP_QUEUE:
 		return &tg->queues;
+	case TG_MMAP_REPLICA:
+		return &tg->replicas;
 	default:
 		return &tg->segments;
 	}
@@ -35,6 +40,9 @@ static void tg_object_release(struct kref *ref)
 		break;
 	case TG_MMAP_QUEUE:
 		tg_queue_free(tg_queue_of(obj));
+		break;
+	case TG_MMAP_REPLICA:
+		tg_replica_free(tg_replica_of(obj));
 		break;
 	default:
 		kfree(tg_segment_of(obj));
@@ -58,22 +66,21 @@ static bool tg_object_leave(struct tg_object *obj)
 		return tg_remote_leave(tg_remote_of(obj));
 	case TG_MMAP_QUEUE:
 		return tg_queue_leave(tg_queue_of(obj));
+	case TG_MMAP_REPLICA:
+		return tg_replica_leave(tg_replica_of(obj));
 	default:
 		return tg_segment_leave(tg_segment_of(obj));
 	}
 }
 
-static void tg_object_work(struct work_struct *work)
+/* Takes an object off the board, and ends it. */
+static void tg_object_end(struct tg_object *obj)
 {
-	struct tg_object *obj = container_of(work, struct tg_object, work);
 	struct xarray *table = tg_object_table(obj->tg, obj->kind);
 	struct tg_file *file = obj->file;
 	struct tg_device *tg = obj->tg;
 	bool left;
 
-	/* Its workers need op_lock, too. */
-	if (obj->kind == TG_MMAP_QUEUE)
-		tg_queue_end(tg_queue_of(obj));
 	down_read(&tg->op_lock);
 	left = tg_object_leave(obj);
 	up_read(&tg->op_lock);
@@ -91,11 +98,28 @@ static void tg_object_work(struct work_struct *work)
 	tg_file_put(file);
 }
 
+static void tg_object_work(struct work_struct *work)
+{
+	struct tg_object *obj = container_of(work, struct tg_object, work);
+	struct tg_remote *own;
+
+	/* Those who are at work on it need op_lock, too. */
+	if (obj->kind == TG_MMAP_QUEUE) {
+		tg_queue_end(tg_queue_of(obj));
+	} else if (obj->kind == TG_MMAP_REPLICA) {
+		own = tg_replica_end(tg_replica_of(obj));
+		/* The way to its pages goes before the pages. */
+		if (own)
+			tg_object_end(&own->obj);
+	}
+	tg_object_end(obj);
+}
+
 /**
  * tg_object_init() - begins the life of an object
  * @obj: Zeroed object; the caller frees it if this fails.
  * @file: Who makes it.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @limit: Its handle is smaller.
  *
  * Return: 0 or a negative errno.
@@ -149,7 +173,7 @@ static struct tg_object *tg_object_find_locked(struct tg_file *file, u32 kind, u
 /**
  * tg_object_find() - an object of a file
  * @file: File.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @handle: Its handle.
  *
  * Return: The object, to be put, or NULL if the file has no such object.
@@ -166,14 +190,28 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 
 static void tg_object_kill_locked(struct tg_object *obj)
 {
+	struct tg_remote *own;
+
 	lockdep_assert_held_write(&obj->tg->map_lock);
 	obj->open = false;
 	obj->dead = true;
-	if (obj->kind == TG_MMAP_IMPORT)
+	if (obj->kind == TG_MMAP_IMPORT) {
 		tg_remote_quiet(tg_remote_of(obj));
-	else if (obj->kind == TG_MMAP_QUEUE)
+	} else if (obj->kind == TG_MMAP_QUEUE) {
 		tg_queue_quiet(tg_queue_of(obj));
+	} else if (obj->kind == TG_MMAP_REPLICA) {
+		own = tg_replica_of(obj)->own;
+		if (own)
+			tg_object_kill_locked(&own->obj);
+		tg_replica_pages_quiet(tg_replica_of(obj));
+	}
 	tg_zap(obj);
+}
+
+/* An own import, which goes with its replicated segment and not before. */
+static bool tg_object_is_part(struct tg_object *obj)
+{
+	return obj->kind == TG_MMAP_IMPORT && tg_remote_is_own(tg_remote_of(obj));
 }
 
 static void tg_object_tear_down(struct tg_object *obj)
@@ -204,26 +242,33 @@ void tg_object_discard(struct tg_object *obj)
 /**
  * tg_object_close() - ends the life of an object
  * @file: File.
- * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT or TG_MMAP_QUEUE.
+ * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @handle: Its handle.
  *
  * Its mappings are zapped at once. Waits, killably, until the board has let go.
  *
- * Return: 0, -EBADF if the file has no such object, -EINTR if killed.
+ * Return: 0; -EBADF if the file has no such object; -EBUSY for the own import of a
+ * replicated segment; -EINTR if killed.
  */
 int tg_object_close(struct tg_file *file, u32 kind, u32 handle)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_object *obj;
+	bool part;
 	int err;
 
 	down_write(&tg->map_lock);
 	obj = tg_object_find_locked(file, kind, handle);
-	if (obj)
+	part = obj && tg_object_is_part(obj);
+	if (obj && !part)
 		tg_object_kill_locked(obj);
 	up_write(&tg->map_lock);
 	if (!obj)
 		return -EBADF;
+	if (part) {
+		tg_object_put(obj);
+		return -EBUSY;
+	}
 	tg_object_tear_down(obj);
 	err = wait_for_completion_killable(&obj->torn_down);
 	tg_object_put(obj);
@@ -236,7 +281,7 @@ static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *li
 	unsigned long handle;
 
 	xa_for_each(tg_object_table(file->tg, kind), handle, obj) {
-		if (obj->file != file || !obj->open)
+		if (obj->file != file || !obj->open || tg_object_is_part(obj))
 			continue;
 		kref_get(&obj->ref);
 		tg_object_kill_locked(obj);
@@ -260,6 +305,7 @@ void tg_file_close_objects(struct tg_file *file, unsigned long end)
 	tg_file_collect(file, TG_MMAP_IMPORT, &closing);
 	tg_file_collect(file, TG_MMAP_EXPORT, &closing);
 	tg_file_collect(file, TG_MMAP_QUEUE, &closing);
+	tg_file_collect(file, TG_MMAP_REPLICA, &closing);
 	up_write(&tg->map_lock);
 
 	list_for_each_entry(obj, &closing, closing)

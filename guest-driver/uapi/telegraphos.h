@@ -106,6 +106,10 @@
 #define TG_REG_COUNT_ELEMENTS 0x158
 /* 64 bit, read: Overflows of this node's queues since reset. */
 #define TG_REG_COUNT_OVERFLOWS 0x160
+/* 64 bit, read: Stores sent to copies of replicated pages whose home this node is, counted once for each copy, since reset. */
+#define TG_REG_COUNT_REFLECTED 0x168
+/* 64 bit, read: Times a store waited for a pending-write counter since reset. */
+#define TG_REG_COUNT_COUNTER_STALLS 0x170
 
 /* BAR0 constants */
 /* Value of the MAGIC register. */
@@ -196,6 +200,12 @@
 #define TG_ERR_NOT_QUEUE 0x1c
 /* The node of the queue has no hold slots left for another import of a queue, or more elements came than were reserved. */
 #define TG_ERR_NO_HOLD 0x1d
+/* The page is not replicated, or not in this mode, or its home is another node. */
+#define TG_ERR_NOT_HOME 0x1e
+/* The copy is not valid any more: another store has been made. */
+#define TG_ERR_INVALIDATED 0x1f
+/* The page is moving to another home; the store is sent there. */
+#define TG_ERR_MOVING 0x20
 
 /* Rights */
 /* Loads. */
@@ -240,6 +250,14 @@
 #define TG_ADMIN_QUEUE_SET 0xe
 /* The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped. */
 #define TG_ADMIN_QUEUE_RESUME 0xf
+/* Make granted export page `page` a replicated page (struct tg_admin_replica): the home if `node` is this node, else a copy of that node's `home_page`; a page that is one already is changed. Completes when the copy is filled. */
+#define TG_ADMIN_REPLICA_SET 0x10
+/* Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned. */
+#define TG_ADMIN_REPLICA_CLEAR 0x11
+/* Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a living home. */
+#define TG_ADMIN_REPLICA_MOVE 0x12
+/* No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again. */
+#define TG_ADMIN_REPLICA_INVALID 0x13
 
 /* Admin slots */
 /* Number of slots */
@@ -275,8 +293,8 @@ struct tg_admin_command {
 	__u32 count;
 	/* First export page at the remote node. */
 	__u32 page;
-	/* Zero. */
-	__u32 reserved;
+	/* Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores taken; 0 for none. */
+	__u32 taken;
 	/* Grant generation. */
 	__u64 generation;
 	/* DMA address. */
@@ -371,6 +389,37 @@ struct tg_admin_queue {
 };
 _Static_assert(sizeof(struct tg_admin_queue) == 192, "tg_admin_queue");
 
+/* Modes of replicated pages */
+/* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24). */
+#define TG_REPLICA_NAIVE 0x1
+/* Stores go through the home, which multicasts them; a copy applies everything that comes back, so a program may see its own older store again. */
+#define TG_REPLICA_OWNER 0x2
+/* The same, with counters of pending writes (SPEC item 25): nobody sees values out of order. */
+#define TG_REPLICA_COUNTERS 0x3
+/* Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28). */
+#define TG_REPLICA_INVALIDATE 0x4
+
+/* The command of TG_ADMIN_REPLICA_SET, in place of struct tg_admin_command. */
+struct tg_admin_replica {
+	/* TG_ADMIN_REPLICA_SET. */
+	__u32 opcode;
+	/* As in every command. */
+	__u32 seq;
+	/* Export page of this node. */
+	__u32 page;
+	/* TG_REPLICA_*: the mode. */
+	__u32 mode;
+	/* Home node. */
+	__u32 node;
+	/* Export page there. */
+	__u32 home_page;
+	/* Generation of its grant there. */
+	__u64 home_generation;
+	/* Zero. */
+	__u64 reserved[20];
+};
+_Static_assert(sizeof(struct tg_admin_replica) == 192, "tg_admin_replica");
+
 /* The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering. */
 struct tg_admin_completion {
 	/* The command's `seq`. */
@@ -411,6 +460,8 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_COUNTER 0x7
 /* A queue needs its driver; value = `export page << 32 | status << 16 | TG_QUEUE_EVENT_* bits`. */
 #define TG_EVENT_QUEUE 0x8
+/* A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`. */
+#define TG_EVENT_REPLICA 0x9
 
 /* IMPORT_STATE bits */
 /* Stores wait */
@@ -423,6 +474,14 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_COUNTER_READS 0x1
 /* The writes counter went to 0 */
 #define TG_COUNTER_WRITES 0x2
+
+/* REPLICA event bits */
+/* Its home has gone or does not serve it any more */
+#define TG_REPLICA_EVENT_ORPHANED 0x1
+/* It has had another home; the index is the present one */
+#define TG_REPLICA_EVENT_MOVED 0x2
+/* The copy is not valid any more: unmap it, then REPLICA_INVALID */
+#define TG_REPLICA_EVENT_INVALID 0x4
 
 /* QUEUE event bits */
 /* The board holds the pending element until QUEUE_RESUME */
@@ -497,8 +556,10 @@ struct tg_status_page {
 	__u64 reserved[63];
 	/* Previous value of the word of each slot's last atomic; written before `done`. */
 	__u64 value[64];
+	/* Per import of replicated pages (tg_admin_command.taken): stores of it that are in this node's copy. */
+	__u64 taken[256];
 	/* Zero. */
-	__u64 reserved2[320];
+	__u64 reserved2[64];
 };
 _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 
@@ -564,6 +625,12 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_MMAP_QUEUE 0x6
 /* mmap kind: the enqueue aperture of an imported queue, write-only; a store to its first word is the enqueue. */
 #define TG_MMAP_ENQUEUE 0x7
+/* mmap kind: the copy of a replicated segment, read-only. */
+#define TG_MMAP_REPLICA 0x8
+/* mmap kind: the window on a replicated segment's own copy: stores go to all copies. */
+#define TG_MMAP_REPLICA_WINDOW 0x9
+/* tg_replica.home: make the segment, with this node as its home. */
+#define TG_REPLICA_HERE 0xffffffff
 /* tg_import_state.state: stores wait, processes block in page faults. */
 #define TG_STATE_CONGESTED 0x1
 /* tg_import_state.state: a store was lost; acknowledge to go on. */
@@ -794,6 +861,54 @@ struct tg_queue_pop {
 };
 _Static_assert(sizeof(struct tg_queue_pop) == 16, "tg_queue_pop");
 
+/* Make or join a replicated segment (TG_IOCTL_REPLICATE). Joining blocks, killably, until the copy is filled. */
+struct tg_replica {
+	/* Name, NUL-padded, 1 to 63 bytes. */
+	__u8 name[64];
+	/* Secret a joiner must present; zeros for none. */
+	__u8 secret[16];
+	/* Nodes admitted, one bit each; all ones admits every node. */
+	__u64 nodes[4];
+	/* In: bytes, when it is made; out: bytes. */
+	__u64 size;
+	/* TG_REPLICA_HERE to make it, else the home node to join it at. */
+	__u32 home;
+	/* TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same. */
+	__u32 mode;
+	/* TG_RIGHT_READ, TG_RIGHT_WRITE, TG_RIGHT_ATOMIC for processes of the same uid. */
+	__u16 rights_owner;
+	/* The same for others. */
+	__u16 rights_others;
+	/* Out: handle. */
+	__u32 handle;
+	/* Out: mmap offset of the copy. */
+	__u64 offset;
+	/* Out: mmap offset of the window on it. */
+	__u64 window;
+	/* Out: import number of the window, for quiet and launches. */
+	__u32 import;
+	/* Out: index into tg_status_page.taken. */
+	__u32 taken;
+	/* Out: on failure with EREMOTEIO, the TG_ERR_* status. */
+	__u32 status;
+	/* Zero. */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct tg_replica) == 168, "tg_replica");
+
+/* State of a replicated segment (TG_IOCTL_REPLICA_STATE). */
+struct tg_replica_state {
+	/* In: handle. */
+	__u32 handle;
+	/* Out: the home node, TG_REPLICA_HERE if it is this one. */
+	__u32 home;
+	/* Out: 0, or why it is an orphan, TG_ERR_*. */
+	__u32 status;
+	/* Zero. */
+	__u32 reserved;
+};
+_Static_assert(sizeof(struct tg_replica_state) == 16, "tg_replica_state");
+
 /* What the board and the driver are. */
 #define TG_IOCTL_INFO _IOWR('T', 0, struct tg_info)
 /* Export memory under a name. */
@@ -830,5 +945,15 @@ _Static_assert(sizeof(struct tg_queue_pop) == 16, "tg_queue_pop");
 #define TG_IOCTL_QUEUE_STATE _IOWR('T', 16, struct tg_queue_state)
 /* Dequeue in the kernel. */
 #define TG_IOCTL_QUEUE_POP _IOWR('T', 17, struct tg_queue_pop)
+/* Make or join a replicated segment. */
+#define TG_IOCTL_REPLICATE _IOWR('T', 18, struct tg_replica)
+/* Leave a replicated segment; the copies of a home become orphans. */
+#define TG_IOCTL_REPLICA_LEAVE _IOWR('T', 19, struct tg_handle)
+/* State of a replicated segment. */
+#define TG_IOCTL_REPLICA_STATE _IOWR('T', 20, struct tg_replica_state)
+/* Become the home of an orphan: this copy is the truth, under the same name. */
+#define TG_IOCTL_REPLICA_ADOPT _IOWR('T', 21, struct tg_handle)
+/* Become the home, while stores go on; the home until now is a copy then. Blocks, killably. */
+#define TG_IOCTL_REPLICA_MOVE _IOWR('T', 22, struct tg_handle)
 
 #endif /* _UAPI_TELEGRAPHOS_H */

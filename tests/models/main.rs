@@ -11,14 +11,16 @@
 //! | `memory.rs` | the words in memory, and their names |
 //! | `progress.rs` | whether each state can still come to a good end |
 //! | `traces.rs` | the C code alone, on long random traces, against a list |
+//! | `copies.rs`, `copies/` | replicated pages: boards, programs, memory and network |
+//! | `coherence.rs` | what must hold of them, and what breaks it |
 //!
-//! The tests here check small queues in all interleavings: buffers of 8 words, which hold 4 elements, of which the second or third to
+//! The tests in this file check small queues in all interleavings: buffers of 8 words, which hold 4 elements, of which the second or third to
 //! arrive overflows, and longer runs of the same model in random order. Each wrong reading of the papers, and each deliberate bug of the
 //! board, yields a counterexample, and the right one in its place yields none.
 //!
 //! ```text
 //! cargo test -p telegraphos-tests --test models -- --nocapture          # sizes and times, and all counterexamples
-//! TELEGRAPHOS_SCALE=full cargo test --release -p telegraphos-tests --test models -- --nocapture every
+//! TELEGRAPHOS_SCALE=full cargo test --release -p telegraphos-tests --test models -- --nocapture every reductions random
 //! ```
 //!
 //! A counterexample is the shortest there is, one line for what one party does before another does something:
@@ -35,7 +37,9 @@
 
 mod board;
 mod buffers;
+mod coherence;
 mod consumer;
+mod copies;
 mod memory;
 mod progress;
 mod queue;

@@ -2,8 +2,11 @@
 //! What the tests say often.
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use std::process::Command;
 use std::time::{Duration, Instant};
-use telegraphos_cluster::{Guest, Running};
+use telegraphos_cluster::{Cluster, Guest, Running};
+use telegraphos_wire::regs::Register;
 
 /// A process of a guest that exports a segment until it is dropped.
 pub(crate) struct Export {
@@ -102,4 +105,64 @@ pub(crate) fn at_once<T: Send>(guests: &[&Guest], work: impl Fn(&Guest) -> Resul
         let threads: Vec<_> = guests.iter().map(|guest| scope.spawn(|| work(guest))).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
+}
+
+/// A process of the cluster that does nothing until this is dropped: its links hold what they carry.
+pub(crate) struct Held(u32);
+
+impl Held {
+    /// The switch, and with it all links.
+    pub(crate) fn fabric(cluster: &Cluster) -> Result<Held> {
+        let others: Vec<u32> = cluster.guests().iter().flat_map(Guest::pids).collect();
+        let fabric = cluster.pids().into_iter().find(|pid| !others.contains(pid));
+        Held::process(fabric.context("no fabric runs")?)
+    }
+
+    /// One node's board.
+    pub(crate) fn hib(guest: &Guest) -> Result<Held> {
+        ensure!(guest.hib_memory().is_some(), "node {} has no HIB", guest.node());
+        // The last of them.
+        Held::process(guest.pids().pop().context("no HIB runs")?)
+    }
+
+    fn process(pid: u32) -> Result<Held> {
+        signal(pid, "STOP")?;
+        let held = Held(pid);
+        // The signal is on its way.
+        let begun = Instant::now();
+        loop {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+            if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')) {
+                return Ok(held);
+            }
+            ensure!(begun.elapsed() < Duration::from_secs(10), "process {pid} does not stop: {stat}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Err(e) = signal(self.0, "CONT") {
+            eprintln!("{e:#}");
+        }
+    }
+}
+
+fn signal(pid: u32, signal: &str) -> Result<()> {
+    let status = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status()?;
+    ensure!(status.success(), "kill -{signal} {pid} says {status}");
+    Ok(())
+}
+
+/// A register of a guest's board, read as QEMU reads it for the guest's processors.
+pub(crate) fn register(guest: &Guest, register: Register) -> Result<u64> {
+    const FIND: &str =
+        "for d in /sys/bus/pci/devices/*; do [ \"$(cat $d/vendor)\" = 0x7e1e ] && head -n 1 $d/resource; done";
+    let resource = guest.sh(FIND).check()?;
+    let base = hex(resource.split_whitespace().next().with_context(|| format!("no board in {resource:?}"))?)?;
+    let line = format!("xp /1gx {:#x}", base + register.offset());
+    let said = guest.qmp("human-monitor-command", json!({ "command-line": line }))?;
+    let said = said.as_str().with_context(|| format!("{line}: {said}"))?;
+    hex(said.split_whitespace().nth(1).with_context(|| format!("{line}: {said:?}"))?)
 }

@@ -26,6 +26,25 @@ pub(crate) fn interrupt_at_any_time_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
+pub(crate) fn an_interrupted_measurement_leaves_nothing() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // While boards start; while they are measured.
+    for processes in [5, 18] {
+        let mut child = start(&["--quiet", "bench", "--replicas", "--rounds", "100000", "--run-dir"], dir.path())?;
+        let begun = Instant::now();
+        while processes_of(dir.path()).len() < processes {
+            ensure!(begun.elapsed() < Duration::from_secs(600), "{processes} processes did not start in 600 s");
+            ensure!(child.try_wait()?.is_none(), "it ended by itself");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        signal(&child, INT)?;
+        let code = end(&mut child)?;
+        ensure!(code == Some(130), "interrupted with {processes} processes it ended with {code:?}: expected 130");
+        nothing_left(dir.path()).with_context(|| format!("interrupted with {processes} processes"))?;
+    }
+    Ok(())
+}
+
 pub(crate) fn even_a_killed_harness_takes_its_children_along() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut child = up(dir.path())?;
@@ -57,12 +76,11 @@ pub(crate) fn even_a_killed_harness_takes_its_children_along() -> Result<()> {
 }
 
 fn up(dir: &Path) -> Result<Child> {
-    Ok(command(&["--quiet", "up", "--nodes", "2", "--run-dir"])
-        .arg(dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?)
+    start(&["--quiet", "up", "--nodes", "2", "--run-dir"], dir)
+}
+
+fn start(arguments: &[&str], dir: &Path) -> Result<Child> {
+    Ok(command(arguments).arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
 }
 
 fn signal(child: &Child, signal: i32) -> Result<()> {

@@ -6,6 +6,7 @@
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised.
 
 mod accidents;
+mod boards;
 mod counting;
 mod demo;
 mod help;
@@ -14,6 +15,7 @@ mod leftovers;
 mod operations;
 mod pressure;
 mod queues;
+mod replicas;
 mod whole;
 
 use std::path::Path;
@@ -43,7 +45,9 @@ fn main() -> ExitCode {
     suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     input(&mut suite);
     leftovers(&mut suite);
+    without_machines(&mut suite);
     four_nodes(&mut suite, Scale::from_env());
+    one_counter(&mut suite);
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
@@ -98,6 +102,12 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("i10_three_senders_overflow_an_8_word_queue", &queues::three_senders_overflow_an_8_word_queue),
             ("i10_fifty_thousand_through_64_kib_buffers", &|c| queues::fifty_thousand_through_64_kib_buffers(c, scale)),
             ("flags_lose_and_queues_do_not", &queues::flags_lose_and_queues_do_not),
+            ("i2_i5_chaotic_stores_to_one_page", &|c| replicas::chaotic_stores_to_one_page(c, scale)),
+            ("naive_copies_diverge_and_stay_so", &|c| replicas::naive_copies_diverge(c, scale)),
+            ("i4_owner_without_counters_goes_back", &replicas::owner_without_counters_goes_back),
+            ("e19_flag_overtakes_data_without_quiet", &replicas::flag_overtakes_data_without_quiet),
+            ("eager_update_needs_no_receiver", &replicas::eager_update_needs_no_receiver),
+            ("examples_of_replicated_pages", &replicas::examples),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),
@@ -105,10 +115,20 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
             ("unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
             ("qemu_killed_and_started_on_the_same_hib", &accidents::qemu_killed_and_started_on_the_same_hib),
+            ("replicas_survive_their_home", &replicas::home_goes_away),
             ("hib_killed", &accidents::hib_killed),
             ("fabric_killed", &accidents::fabric_killed),
             ("no_kernel_has_crashed", &whole::no_kernel_has_crashed),
         ],
+    );
+}
+
+fn one_counter(suite: &mut Suite) {
+    with_cluster(
+        suite,
+        "one-counter",
+        Cluster::builder().nodes(2).hib_option("pending-writes", "1"),
+        &[("item26_one_counter_stalls_and_is_right", &replicas::one_counter_stalls_and_is_right)],
     );
 }
 
@@ -122,6 +142,7 @@ fn oldest_kernel(suite: &mut Suite) {
             ("kernel_6_1_selftest", &|c| whole::selftest(c, User::Tg)),
             ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
             ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),
+            ("kernel_6_1_i2_i5_chaotic_stores_to_one_page", &|c| replicas::chaotic_stores_to_one_page(c, Scale::Ci)),
             ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
         ],
@@ -145,7 +166,15 @@ fn input(suite: &mut Suite) {
 
 fn leftovers(suite: &mut Suite) {
     suite.part("leftovers_of_an_interrupted_command", leftovers::interrupt_at_any_time_leaves_nothing);
+    suite.part("leftovers_of_an_interrupted_measurement", leftovers::an_interrupted_measurement_leaves_nothing);
     suite.part("leftovers_of_a_killed_command", leftovers::even_a_killed_harness_takes_its_children_along);
+}
+
+/// Boards and a fabric as processes, driven by test clients.
+fn without_machines(suite: &mut Suite) {
+    suite.part("item23_one_packet_on_each_link", boards::one_packet_on_each_link);
+    suite.part("item26_counters_stall_and_lose_nothing", boards::counters_stall_and_lose_nothing);
+    suite.part("bench_of_replicas_shows_its_tables", boards::bench_shows_its_tables);
 }
 
 /// Nobody else's board has our vendor id.

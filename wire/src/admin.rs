@@ -51,6 +51,14 @@ c_consts! {
         QUEUE_SET = 14,
         /// The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped.
         QUEUE_RESUME = 15,
+        /// Make granted export page `page` a replicated page (struct tg_admin_replica): the home if `node` is this node, else a copy of that node's `home_page`; a page that is one already is changed. Completes when the copy is filled.
+        REPLICA_SET = 16,
+        /// Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned.
+        REPLICA_CLEAR = 17,
+        /// Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a living home.
+        REPLICA_MOVE = 18,
+        /// No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again.
+        REPLICA_INVALID = 19,
     }
 }
 
@@ -81,8 +89,8 @@ c_struct! {
         pub count: u32 = "__u32",
         /// First export page at the remote node.
         pub page: u32 = "__u32",
-        /// Zero.
-        pub reserved: u32 = "__u32",
+        /// Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores taken; 0 for none.
+        pub taken: u32 = "__u32",
         /// Grant generation.
         pub generation: u64 = "__u64",
         /// DMA address.
@@ -180,6 +188,42 @@ c_struct! {
     }
 }
 
+c_consts! {
+    /// Modes of a replicated page for the C header.
+    pub MODES: u32, prefix "TG_REPLICA_" {
+        /// Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24).
+        NAIVE = 1,
+        /// Stores go through the home, which multicasts them; a copy applies everything that comes back, so a program may see its own older store again.
+        OWNER = 2,
+        /// The same, with counters of pending writes (SPEC item 25): nobody sees values out of order.
+        COUNTERS = 3,
+        /// Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28).
+        INVALIDATE = 4,
+    }
+}
+
+c_struct! {
+    /// The command of TG_ADMIN_REPLICA_SET, in place of struct tg_admin_command.
+    pub struct ReplicaCommand as "tg_admin_replica" {
+        /// TG_ADMIN_REPLICA_SET.
+        pub opcode: u32 = "__u32",
+        /// As in every command.
+        pub seq: u32 = "__u32",
+        /// Export page of this node.
+        pub page: u32 = "__u32",
+        /// TG_REPLICA_*: the mode.
+        pub mode: u32 = "__u32",
+        /// Home node.
+        pub node: u32 = "__u32",
+        /// Export page there.
+        pub home_page: u32 = "__u32",
+        /// Generation of its grant there.
+        pub home_generation: u64 = "__u64",
+        /// Zero.
+        pub reserved: [u64; 20] = "__u64[20]",
+    }
+}
+
 c_struct! {
     /// The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering.
     pub struct Completion as "tg_admin_completion" {
@@ -208,6 +252,7 @@ const _: () = assert!(size_of::<Command>() == COMPLETION_OFFSET);
 const _: () = assert!(size_of::<LaunchCommand>() == COMPLETION_OFFSET);
 const _: () = assert!(size_of::<CounterCommand>() == COMPLETION_OFFSET);
 const _: () = assert!(size_of::<QueueCommand>() == COMPLETION_OFFSET);
+const _: () = assert!(size_of::<ReplicaCommand>() == COMPLETION_OFFSET);
 
 impl Command {
     /// The same bytes as the command of [`LAUNCH`].
@@ -217,6 +262,11 @@ impl Command {
 
     /// The same bytes as the command of [`COUNTER_SET`] or [`COUNTER_GET`].
     pub fn counter(&self) -> CounterCommand {
+        bytemuck::cast(*self)
+    }
+
+    /// The same bytes as the command of [`REPLICA_SET`].
+    pub fn replica(&self) -> ReplicaCommand {
         bytemuck::cast(*self)
     }
 
@@ -235,6 +285,12 @@ impl From<LaunchCommand> for Command {
 impl From<CounterCommand> for Command {
     fn from(counter: CounterCommand) -> Command {
         bytemuck::cast(counter)
+    }
+}
+
+impl From<ReplicaCommand> for Command {
+    fn from(replica: ReplicaCommand) -> Command {
+        bytemuck::cast(replica)
     }
 }
 

@@ -177,14 +177,20 @@ c_struct! {
         pub reserved: [u64; 63] = "__u64[63]",
         /// Previous value of the word of each slot's last atomic; written before `done`.
         pub value: [u64; 64] = "__u64[64]",
+        /// Per import of replicated pages (tg_admin_command.taken): stores of it that are in this node's copy.
+        pub taken: [u64; 256] = "__u64[256]",
         /// Zero.
-        pub reserved2: [u64; 320] = "__u64[320]",
+        pub reserved2: [u64; 64] = "__u64[64]",
     }
 }
 
 const _: () = assert!(size_of::<StatusPage>() == STATUS_SIZE as usize);
 /// Offset of `errors` in the status page.
 pub const ERRORS_OFFSET: u64 = core::mem::offset_of!(StatusPage, errors) as u64;
+/// Offset of `taken[0]` in the status page.
+pub const TAKEN_OFFSET: u64 = core::mem::offset_of!(StatusPage, taken) as u64;
+/// Number of words in `taken`.
+pub const TAKEN_WORDS: u32 = 256;
 /// Offset of `value[0]` in the status page.
 pub const VALUE_OFFSET: u64 = core::mem::offset_of!(StatusPage, value) as u64;
 

@@ -87,6 +87,12 @@ statuses! {
     NotQueue = 28, "TG_ERR_NOT_QUEUE",
     /// The node of the queue has no hold slots left for another import of a queue, or more elements came than were reserved.
     NoHold = 29, "TG_ERR_NO_HOLD",
+    /// The page is not replicated, or not in this mode, or its home is another node.
+    NotHome = 30, "TG_ERR_NOT_HOME",
+    /// The copy is not valid any more: another store has been made.
+    Invalidated = 31, "TG_ERR_INVALIDATED",
+    /// The page is moving to another home; the store is sent there.
+    Moving = 32, "TG_ERR_MOVING",
 }
 
 impl Status {

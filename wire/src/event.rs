@@ -27,6 +27,8 @@ c_consts! {
         COUNTER = 7,
         /// A queue needs its driver; value = `export page << 32 | status << 16 | TG_QUEUE_EVENT_* bits`.
         QUEUE = 8,
+        /// A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`.
+        REPLICA = 9,
     }
 }
 
@@ -44,6 +46,13 @@ pub const COUNTER_WRITES: u64 = 2;
 pub const QUEUE_OVERFLOW: u64 = 1;
 /// QUEUE: its header was not sound; every enqueue to it is refused from now on.
 pub const QUEUE_BROKEN: u64 = 2;
+
+/// REPLICA: its home has gone or does not serve it any more; the copies may differ.
+pub const REPLICA_ORPHANED: u64 = 1;
+/// REPLICA: it has had another home; `index` is the present one.
+pub const REPLICA_MOVED: u64 = 2;
+/// REPLICA: the copy is not valid any more (TG_REPLICA_INVALIDATE); the driver unmaps it and says so by REPLICA_INVALID.
+pub const REPLICA_INVALID: u64 = 4;
 
 c_struct! {
     /// One event queue entry.

@@ -97,6 +97,8 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
     structure(out, &admin::LaunchCommand::C)?;
     structure(out, &admin::CounterCommand::C)?;
     structure(out, &admin::QueueCommand::C)?;
+    table(out, "Modes of replicated pages", admin::MODES)?;
+    structure(out, &admin::ReplicaCommand::C)?;
     structure(out, &admin::Completion::C)?;
     table(out, "Events", event::ALL)?;
     table(
@@ -113,6 +115,19 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         &[
             ("TG_COUNTER_READS", event::COUNTER_READS, "The reads counter went to 0"),
             ("TG_COUNTER_WRITES", event::COUNTER_WRITES, "The writes counter went to 0"),
+        ],
+    )?;
+    table(
+        out,
+        "REPLICA event bits",
+        &[
+            ("TG_REPLICA_EVENT_ORPHANED", event::REPLICA_ORPHANED, "Its home has gone or does not serve it any more"),
+            ("TG_REPLICA_EVENT_MOVED", event::REPLICA_MOVED, "It has had another home; the index is the present one"),
+            (
+                "TG_REPLICA_EVENT_INVALID",
+                event::REPLICA_INVALID,
+                "The copy is not valid any more: unmap it, then REPLICA_INVALID",
+            ),
         ],
     )?;
     table(
@@ -147,6 +162,8 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         &uapi::Queue::C,
         &uapi::QueueState::C,
         &uapi::QueuePop::C,
+        &uapi::Replica::C,
+        &uapi::ReplicaState::C,
     ] {
         structure(out, s)?;
     }

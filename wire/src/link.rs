@@ -6,6 +6,9 @@
 //! included), or [`Frame::Refuse`] and closes. After that either side may send a packet of a class only while it holds a
 //! credit of that class; the receiver returns credits with [`Frame::Credit`] as it makes room. Replies travel
 //! without credits: every requester has room reserved for the answers it asked for, so they always sink.
+//!
+//! A packet of [`Class::Reflected`] to [`MULTICAST`](packet::MULTICAST) crosses the link of its sender once and is copied by the
+//! switch to the members that the last [`Frame::Group`] gave for its page.
 
 use alloc::vec::Vec;
 
@@ -16,6 +19,11 @@ use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
 pub const HEAD_LEN: usize = 8;
 /// Bytes of the longest frame.
 pub const MAX_LEN: usize = HEAD_LEN + packet::MAX_LEN;
+/// Members of one group, at most: as many nodes as a window can address.
+pub const MAX_MEMBERS: usize = 1 << 12;
+/// Members of all groups of one node together, at most: what the switch keeps of one node is bounded. A node whose groups would be
+/// more sends one packet for each copy of the pages that are left over.
+pub const MAX_MEMBERSHIPS: usize = 1 << 18;
 /// Credits a side offers per class unless configured otherwise, in packets.
 pub const DEFAULT_CREDITS: u32 = 256;
 
@@ -111,6 +119,14 @@ pub enum Frame {
         /// The new incarnation: greater than the last.
         incarnation: u32,
     },
+    /// HIB -> fabric: from now on, packets of mine about `page` to [`MULTICAST`](packet::MULTICAST) are for these nodes. The groups of
+    /// a node end with its port, and when it is reset.
+    Group {
+        /// My export page: [`Body::page`](crate::Body::page) of those packets.
+        page: u32,
+        /// Node ids, ascending, at most [`MAX_MEMBERS`], not mine; none ends the group.
+        members: Vec<NodeId>,
+    },
 }
 
 /// Why bytes are not a frame.
@@ -149,6 +165,14 @@ const CREDIT: u8 = 5;
 const NODE_UP: u8 = 6;
 const NODE_DOWN: u8 = 7;
 const RESET: u8 = 8;
+const GROUP: u8 = 9;
+
+/// Bytes of a group's frame behind the head.
+const fn group_len(members: usize) -> usize {
+    4 + 2 * members
+}
+
+const _: () = assert!(HEAD_LEN + group_len(MAX_MEMBERS) <= MAX_LEN);
 
 fn u16_at(b: &[u8], at: usize) -> u16 {
     b.get(at..at + 2).map_or(0, |s| u16::from_le_bytes([s[0], s[1]]))
@@ -219,6 +243,13 @@ impl Frame {
                 put(&incarnation.to_le_bytes());
                 RESET
             }
+            Frame::Group { page, members } => {
+                put(&page.to_le_bytes());
+                for node in members {
+                    put(&node.to_le_bytes());
+                }
+                GROUP
+            }
         };
         let len = out.len() - start;
         out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
@@ -286,6 +317,17 @@ impl Frame {
                 fixed(4)?;
                 Frame::Reset { incarnation: u32_at(b, 0) }
             }
+            GROUP => {
+                if b.len() < group_len(0) || b.len() % 2 != 0 || b.len() > group_len(MAX_MEMBERS) {
+                    return Err(FrameError::Length(total as u32));
+                }
+                let members: Vec<NodeId> = (4..b.len()).step_by(2).map(|at| u16_at(b, at)).collect();
+                // Nobody is in it twice.
+                if members.windows(2).any(|pair| pair[0] >= pair[1]) {
+                    return Err(FrameError::Kind(kind));
+                }
+                Frame::Group { page: u32_at(b, 0), members }
+            }
             other => return Err(FrameError::Kind(other)),
         };
         Ok(Some((frame, total)))
@@ -296,6 +338,7 @@ impl Frame {
 mod tests {
     use super::*;
     use crate::{Body, Status};
+    use alloc::vec;
     use proptest::prelude::*;
 
     #[test]
@@ -317,6 +360,9 @@ mod tests {
             Frame::NodeUp { node: 3, incarnation: 0x2001 },
             Frame::NodeDown { node: 3 },
             Frame::Reset { incarnation: 0x2002 },
+            Frame::Group { page: 0xffff_ffff, members: vec![0, 3, 4095] },
+            Frame::Group { page: 7, members: vec![] },
+            Frame::Group { page: 7, members: (0..MAX_MEMBERS as NodeId).collect() },
         ] {
             let mut bytes = Vec::new();
             let len = frame.encode(&mut bytes);
@@ -327,9 +373,58 @@ mod tests {
         }
     }
 
+    #[test]
+    fn groups_that_cannot_be_are_refused() {
+        let encoded = |members: Vec<NodeId>| {
+            let mut bytes = Vec::new();
+            Frame::Group { page: 1, members }.encode(&mut bytes);
+            bytes
+        };
+        for members in [vec![1, 1], vec![2, 1], vec![1, 3, 2]] {
+            assert_eq!(Frame::decode(&encoded(members)), Err(FrameError::Kind(GROUP)));
+        }
+        let many = encoded((0..=MAX_MEMBERS as NodeId).collect());
+        assert_eq!(Frame::decode(&many), Err(FrameError::Length(many.len() as u32)));
+        // Half a member, half a page.
+        for len in [HEAD_LEN + 5, HEAD_LEN + 3, HEAD_LEN + 2] {
+            let mut bytes = encoded(vec![1, 2]);
+            bytes.truncate(len);
+            bytes[0] = len as u8;
+            assert_eq!(Frame::decode(&bytes), Err(FrameError::Length(len as u32)));
+        }
+    }
+
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..10) {
+        fn decode_inverts_encode_for_groups(
+            page: u32,
+            members in proptest::collection::btree_set(any::<NodeId>(), 0..100),
+            behind in proptest::collection::vec(any::<u8>(), 0..20),
+        ) {
+            let frame = Frame::Group { page, members: members.into_iter().collect() };
+            let mut bytes = Vec::new();
+            let len = frame.encode(&mut bytes);
+            bytes.extend(behind);
+            prop_assert_eq!(Frame::decode(&bytes), Ok(Some((frame, len))));
+            for cut in 0..len {
+                prop_assert_eq!(Frame::decode(&bytes[..cut]), Ok(None));
+            }
+        }
+
+        #[test]
+        fn what_decodes_as_a_group_encodes_the_same(mut bytes in proptest::collection::vec(any::<u8>(), HEAD_LEN..40)) {
+            let len = bytes.len();
+            bytes[..HEAD_LEN].copy_from_slice(&[len as u8, 0, 0, 0, GROUP, PROTOCOL_VERSION, 0, 0]);
+            if let Ok(Some((frame, used))) = Frame::decode(&bytes) {
+                prop_assert_eq!(used, len);
+                let mut again = Vec::new();
+                frame.encode(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0u8..11) {
             let _ = Frame::decode(&bytes);
             if bytes.len() >= HEAD_LEN {
                 let len = bytes.len().min(MAX_LEN) as u32;

@@ -12,6 +12,11 @@ use crate::{NodeId, PROTOCOL_VERSION, Status};
 pub const HEADER_LEN: usize = 56;
 /// Bytes of memory that one packet of a block copy carries at most.
 pub const MAX_BLOCK: usize = 8192;
+/// No node, in [`Body::Rehome`].
+pub const NO_NODE: NodeId = NodeId::MAX;
+/// All members of a group, as the destination of a packet of [`Class::Reflected`]: the switch makes a copy for each of the nodes that
+/// [`Frame::Group`](crate::link::Frame::Group) named for its page, with that node as `dst` and its incarnation as `target`.
+pub const MULTICAST: NodeId = NodeId::MAX - 1;
 /// Bytes of the longest packet.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
 const LOOKUP_LEN: usize = 88;
@@ -214,6 +219,77 @@ pub enum Body {
         /// Number of imports; none returns all.
         imports: u32,
     },
+    /// From the node of a copy to the home of its replicated page: its processor stored this to the copy (SPEC items 24, 25).
+    Update {
+        /// The word at home.
+        at: RemoteAddr,
+        /// The issuing context.
+        context: u16,
+        /// Bytes.
+        size: u8,
+        /// Value.
+        data: u64,
+    },
+    /// Become a copy of the replicated page at `at`; its content follows as [`Body::Fill`].
+    Join {
+        /// The home page.
+        at: RemoteAddr,
+        /// TG_REPLICA_*: the mode, which is that of the home.
+        mode: u16,
+        /// It has the content already, up to where the home until now has stopped: to the home from now on, while the page moves.
+        keep: bool,
+    },
+    /// Hand the replicated page at `at` over to the sender, a copy of it. Answered when all copies have been told.
+    Move {
+        /// The home page.
+        at: RemoteAddr,
+        /// The sender's page.
+        page: u32,
+        /// The generation of its grant there.
+        generation: u64,
+    },
+    /// Be a copy no more.
+    Leave {
+        /// The home page.
+        at: RemoteAddr,
+    },
+    /// From the home of a replicated page to its copies: a store, in the home's order.
+    Reflected {
+        /// The word at home.
+        at: RemoteAddr,
+        /// Bytes.
+        size: u8,
+        /// Value.
+        data: u64,
+        /// The node whose [`Body::Update`] it was; the home itself for all others (SPEC E17).
+        writer: NodeId,
+    },
+    /// From the home to a new copy: bytes of the page, in the same order as stores (SPEC E20).
+    Fill {
+        /// The bytes at home.
+        at: RemoteAddr,
+        /// The bytes.
+        data: Block,
+        /// The copy is complete with these.
+        last: bool,
+    },
+    /// From the home to its copies, behind all stores: the page lives elsewhere from now on, or nowhere. A new home says by it that it is
+    /// the home from now on.
+    Rehome {
+        /// The home until now.
+        at: RemoteAddr,
+        /// The home from now on; [`NO_NODE`]: none.
+        to: NodeId,
+        /// Its page there.
+        page: u32,
+        /// The generation of its grant there.
+        generation: u64,
+    },
+    /// A copy has taken what its home sent.
+    CopyAck {
+        /// Result.
+        status: Status,
+    },
     /// A write was performed or an element appended, or it was refused.
     WriteAck {
         /// Result.
@@ -276,21 +352,55 @@ impl Body {
             | Body::Atomic { .. }
             | Body::ReadBlock { .. }
             | Body::WriteBlock { .. }
-            | Body::Reserve { .. } => Class::Request,
+            | Body::Reserve { .. }
+            | Body::Update { .. }
+            | Body::Join { .. }
+            | Body::Move { .. }
+            | Body::Leave { .. } => Class::Request,
+            Body::Reflected { .. } | Body::Fill { .. } | Body::Rehome { .. } => Class::Reflected,
             Body::Enqueue { .. } => Class::Enqueue,
             Body::WriteAck { .. }
             | Body::ReadReply { .. }
             | Body::LookupReply { .. }
             | Body::AtomicReply { .. }
             | Body::BlockReply { .. }
+            | Body::CopyAck { .. }
             | Body::ReserveReply { .. } => Class::Reply,
+        }
+    }
+
+    /// The export page that a request or a multicast is about; 0 if none.
+    pub fn page(&self) -> u32 {
+        match self {
+            Body::Write { at, .. }
+            | Body::Read { at, .. }
+            | Body::Atomic { at, .. }
+            | Body::ReadBlock { at, .. }
+            | Body::WriteBlock { at, .. }
+            | Body::Enqueue { at, .. }
+            | Body::Reserve { at, .. }
+            | Body::Update { at, .. }
+            | Body::Join { at, .. }
+            | Body::Move { at, .. }
+            | Body::Leave { at }
+            | Body::Reflected { at, .. }
+            | Body::Fill { at, .. }
+            | Body::Rehome { at, .. } => at.page,
+            _ => 0,
         }
     }
 
     /// The reply that refuses this request with `status`; `None` for a reply.
     pub fn refusal(&self, status: Status) -> Option<Body> {
         Some(match self {
-            Body::Write { .. } | Body::WriteBlock { .. } | Body::Enqueue { .. } => Body::WriteAck { status },
+            Body::Write { .. }
+            | Body::WriteBlock { .. }
+            | Body::Enqueue { .. }
+            | Body::Update { .. }
+            | Body::Join { .. }
+            | Body::Move { .. }
+            | Body::Leave { .. } => Body::WriteAck { status },
+            Body::Reflected { .. } | Body::Fill { .. } | Body::Rehome { .. } => Body::CopyAck { status },
             Body::Reserve { .. } => Body::ReserveReply { status, holds: 0 },
             Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
             Body::Atomic { .. } => Body::AtomicReply { status, data: u64::MAX },
@@ -303,6 +413,7 @@ impl Body {
             | Body::LookupReply { .. }
             | Body::AtomicReply { .. }
             | Body::BlockReply { .. }
+            | Body::CopyAck { .. }
             | Body::ReserveReply { .. } => return None,
         })
     }
@@ -312,7 +423,7 @@ impl Body {
         match self {
             Body::Lookup { .. } => LOOKUP_LEN,
             Body::Atomic { .. } => ATOMIC_LEN,
-            Body::WriteBlock { data, .. } | Body::BlockReply { data, .. } => data.len(),
+            Body::WriteBlock { data, .. } | Body::BlockReply { data, .. } | Body::Fill { data, .. } => data.len(),
             _ => 0,
         }
     }
@@ -331,6 +442,14 @@ impl Body {
             Body::ReadBlock { .. } => "read-block",
             Body::WriteBlock { .. } => "write-block",
             Body::BlockReply { .. } => "block-reply",
+            Body::Update { .. } => "update",
+            Body::Join { .. } => "join",
+            Body::Move { .. } => "move",
+            Body::Leave { .. } => "leave",
+            Body::Reflected { .. } => "reflected",
+            Body::Fill { .. } => "fill",
+            Body::Rehome { .. } => "rehome",
+            Body::CopyAck { .. } => "copy-ack",
             Body::Enqueue { .. } => "enqueue",
             Body::Reserve { .. } => "reserve",
             Body::ReserveReply { .. } => "reserve-reply",
@@ -343,14 +462,15 @@ impl Body {
 pub struct Packet {
     /// Sending node.
     pub src: NodeId,
-    /// Receiving node.
+    /// Receiving node, or [`MULTICAST`].
     pub dst: NodeId,
     /// The requester's transaction number, returned in the reply.
     pub tag: u32,
     /// The requester's incarnation, returned in the reply: a reply to an earlier life is dropped.
     pub incarnation: u32,
     /// In a request, the receiver's incarnation as the requester knows it: a store or load meant for an earlier life is
-    /// refused, so that none passes one that was lost when that life ended. Zero in replies.
+    /// refused, so that none passes one that was lost when that life ended. Zero in replies and, until the switch makes its copies, in
+    /// packets to [`MULTICAST`].
     pub target: u32,
     /// What it says.
     pub body: Body,
@@ -417,12 +537,20 @@ const READ_BLOCK: u8 = 5;
 const WRITE_BLOCK: u8 = 6;
 const ENQUEUE: u8 = 7;
 const RESERVE: u8 = 8;
+const UPDATE: u8 = 9;
+const JOIN: u8 = 10;
+const LEAVE: u8 = 11;
+const REFLECTED: u8 = 12;
+const FILL: u8 = 13;
+const REHOME: u8 = 14;
+const MOVE: u8 = 15;
 const WRITE_ACK: u8 = 0x81;
 const READ_REPLY: u8 = 0x82;
 const LOOKUP_REPLY: u8 = 0x83;
 const ATOMIC_REPLY: u8 = 0x84;
 const BLOCK_REPLY: u8 = 0x85;
 const RESERVE_REPLY: u8 = 0x86;
+const COPY_ACK: u8 = 0x87;
 
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
@@ -459,7 +587,8 @@ impl Packet {
     /// Appends the packet to `out` and returns its length.
     ///
     /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 incarnation, 16 page, 20 offset,
-    /// 24 generation, 32 data, 40 length or (in requests) target, 44 block length, or after, imports, holds; 48 context, 50 status, 52 rights,
+    /// 24 generation, 32 data, 40 length or (in requests) target, 44 block length, or after, imports, holds, new page; 48 context or
+    /// writer, new home, last, mode; 50 status, 52 rights,
     /// 54 zero. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let mut header = [0; HEADER_LEN];
@@ -525,6 +654,47 @@ impl Packet {
                 put(44, &after.to_le_bytes());
                 ENQUEUE
             }
+            Body::Update { at, context, size, data } => {
+                addr(at, *context, *size);
+                put(32, &data.to_le_bytes());
+                UPDATE
+            }
+            Body::Join { at, mode, keep } => {
+                addr(at, *mode, 0);
+                put(44, &u32::from(*keep).to_le_bytes());
+                JOIN
+            }
+            Body::Move { at, page, generation } => {
+                addr(at, 0, 0);
+                put(32, &generation.to_le_bytes());
+                put(44, &page.to_le_bytes());
+                MOVE
+            }
+            Body::Leave { at } => {
+                addr(at, 0, 0);
+                LEAVE
+            }
+            Body::Reflected { at, size, data, writer } => {
+                addr(at, *writer, *size);
+                put(32, &data.to_le_bytes());
+                REFLECTED
+            }
+            Body::Fill { at, data, last } => {
+                addr(at, u16::from(*last), 0);
+                put(44, &(data.len() as u32).to_le_bytes());
+                payload = data;
+                FILL
+            }
+            Body::Rehome { at, to, page, generation } => {
+                addr(at, *to, 0);
+                put(32, &generation.to_le_bytes());
+                put(44, &page.to_le_bytes());
+                REHOME
+            }
+            Body::CopyAck { status } => {
+                put(50, &(*status as u16).to_le_bytes());
+                COPY_ACK
+            }
             Body::Reserve { at, imports } => {
                 addr(at, 0, 0);
                 put(44, &imports.to_le_bytes());
@@ -586,7 +756,7 @@ impl Packet {
             LOOKUP => LOOKUP_LEN,
             ATOMIC => ATOMIC_LEN,
             // A length that cannot be is no length at all.
-            WRITE_BLOCK | BLOCK_REPLY => (block as usize).min(MAX_BLOCK),
+            WRITE_BLOCK | BLOCK_REPLY | FILL => (block as usize).min(MAX_BLOCK),
             _ => 0,
         };
         let expected = HEADER_LEN + payload;
@@ -633,6 +803,23 @@ impl Packet {
                 }
                 Body::Enqueue { at, context, size, data, after: block }
             }
+            UPDATE => {
+                check_access(offset, size)?;
+                Body::Update { at, context, size, data }
+            }
+            JOIN => Body::Join { at, mode: context, keep: block != 0 },
+            MOVE => Body::Move { at, page: block, generation: data },
+            LEAVE => Body::Leave { at },
+            REFLECTED => {
+                check_access(offset, size)?;
+                Body::Reflected { at, size, data, writer: context }
+            }
+            FILL => {
+                check_block(offset, payload)?;
+                Body::Fill { at, data: Arc::from(&bytes[HEADER_LEN..]), last: context != 0 }
+            }
+            REHOME => Body::Rehome { at, to: context, page: block, generation: data },
+            COPY_ACK => Body::CopyAck { status },
             RESERVE => Body::Reserve { at, imports: block },
             RESERVE_REPLY => Body::ReserveReply { status, holds: block },
             READ_BLOCK => {
@@ -711,6 +898,22 @@ mod tests {
             }),
             status.clone().prop_map(|status| Body::WriteAck { status }),
             (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::ReadReply { status, data }),
+            (at2.clone(), any::<u16>(), prop_oneof![Just(1u8), Just(8)], any::<u64>(), any::<u8>()).prop_map(
+                |(at, context, size, data, kind)| match kind % 7 {
+                    0 => Body::Update { at, context, size, data },
+                    1 => Body::Reflected { at, size, data, writer: context },
+                    2 => Body::Join { at, mode: context, keep: data & 1 == 1 },
+                    5 => Body::Move { at, page: at.page ^ 1, generation: data },
+                    3 => Body::Leave { at },
+                    4 => Body::Rehome { at, to: context, page: at.page ^ 1, generation: data },
+                    _ => Body::Fill {
+                        at: RemoteAddr { offset: at.offset & 0x7fff, ..at },
+                        data: Block::from(&data.to_le_bytes()[..]),
+                        last: context & 1 == 1
+                    },
+                }
+            ),
+            status.clone().prop_map(|status| Body::CopyAck { status }),
             (at2.clone(), any::<u16>(), any::<bool>(), any::<u64>(), any::<u32>()).prop_map(
                 |(at, context, wide, data, after)| Body::Enqueue {
                     at,

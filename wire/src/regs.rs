@@ -125,6 +125,10 @@ registers! {
     CountElements = 0x158, 8, ReadOnly, "COUNT_ELEMENTS";
     /// Overflows of this node's queues since reset.
     CountOverflows = 0x160, 8, ReadOnly, "COUNT_OVERFLOWS";
+    /// Stores sent to copies of replicated pages whose home this node is, counted once for each copy, since reset.
+    CountReflected = 0x168, 8, ReadOnly, "COUNT_REFLECTED";
+    /// Times a store waited for a pending-write counter since reset.
+    CountCounterStalls = 0x170, 8, ReadOnly, "COUNT_COUNTER_STALLS";
 }
 
 c_consts! {

@@ -34,6 +34,12 @@ c_consts! {
         MMAP_QUEUE = 6,
         /// mmap kind: the enqueue aperture of an imported queue, write-only; a store to its first word is the enqueue.
         MMAP_ENQUEUE = 7,
+        /// mmap kind: the copy of a replicated segment, read-only.
+        MMAP_REPLICA = 8,
+        /// mmap kind: the window on a replicated segment's own copy: stores go to all copies.
+        MMAP_REPLICA_WINDOW = 9,
+        /// tg_replica.home: make the segment, with this node as its home.
+        REPLICA_HERE = 0xffff_ffff,
         /// tg_import_state.state: stores wait, processes block in page faults.
         STATE_CONGESTED = 1,
         /// tg_import_state.state: a store was lost; acknowledge to go on.
@@ -277,6 +283,56 @@ c_struct! {
     }
 }
 
+c_struct! {
+    /// Make or join a replicated segment (TG_IOCTL_REPLICATE). Joining blocks, killably, until the copy is filled.
+    pub struct Replica as "tg_replica" {
+        /// Name, NUL-padded, 1 to 63 bytes.
+        pub name: [u8; 64] = "__u8[64]",
+        /// Secret a joiner must present; zeros for none.
+        pub secret: [u8; 16] = "__u8[16]",
+        /// Nodes admitted, one bit each; all ones admits every node.
+        pub nodes: [u64; 4] = "__u64[4]",
+        /// In: bytes, when it is made; out: bytes.
+        pub size: u64 = "__u64",
+        /// TG_REPLICA_HERE to make it, else the home node to join it at.
+        pub home: u32 = "__u32",
+        /// TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same.
+        pub mode: u32 = "__u32",
+        /// TG_RIGHT_READ, TG_RIGHT_WRITE, TG_RIGHT_ATOMIC for processes of the same uid.
+        pub rights_owner: u16 = "__u16",
+        /// The same for others.
+        pub rights_others: u16 = "__u16",
+        /// Out: handle.
+        pub handle: u32 = "__u32",
+        /// Out: mmap offset of the copy.
+        pub offset: u64 = "__u64",
+        /// Out: mmap offset of the window on it.
+        pub window: u64 = "__u64",
+        /// Out: import number of the window, for quiet and launches.
+        pub import: u32 = "__u32",
+        /// Out: index into tg_status_page.taken.
+        pub taken: u32 = "__u32",
+        /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
+        pub status: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+    }
+}
+
+c_struct! {
+    /// State of a replicated segment (TG_IOCTL_REPLICA_STATE).
+    pub struct ReplicaState as "tg_replica_state" {
+        /// In: handle.
+        pub handle: u32 = "__u32",
+        /// Out: the home node, TG_REPLICA_HERE if it is this one.
+        pub home: u32 = "__u32",
+        /// Out: 0, or why it is an orphan, TG_ERR_*.
+        pub status: u32 = "__u32",
+        /// Zero.
+        pub reserved: u32 = "__u32",
+    }
+}
+
 /// Name, number, and structure of each ioctl; all are read-write (`_IOWR`).
 pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
     ("TG_IOCTL_INFO", 0, &Info::C, "What the board and the driver are."),
@@ -302,6 +358,21 @@ pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
     ),
     ("TG_IOCTL_QUEUE_STATE", 16, &QueueState::C, "State of a queue."),
     ("TG_IOCTL_QUEUE_POP", 17, &QueuePop::C, "Dequeue in the kernel."),
+    ("TG_IOCTL_REPLICATE", 18, &Replica::C, "Make or join a replicated segment."),
+    ("TG_IOCTL_REPLICA_LEAVE", 19, &Handle::C, "Leave a replicated segment; the copies of a home become orphans."),
+    ("TG_IOCTL_REPLICA_STATE", 20, &ReplicaState::C, "State of a replicated segment."),
+    (
+        "TG_IOCTL_REPLICA_ADOPT",
+        21,
+        &Handle::C,
+        "Become the home of an orphan: this copy is the truth, under the same name.",
+    ),
+    (
+        "TG_IOCTL_REPLICA_MOVE",
+        22,
+        &Handle::C,
+        "Become the home, while stores go on; the home until now is a copy then. Blocks, killably.",
+    ),
 ];
 
 /// The request number of an ioctl of [`IOCTLS`] (`_IOWR(type, number, struct)` on every architecture Debian runs this on

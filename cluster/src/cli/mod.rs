@@ -6,6 +6,7 @@ mod console;
 mod demo;
 mod notify;
 mod plot;
+mod replicas;
 mod run;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
@@ -74,19 +75,23 @@ enum Command {
     /// Measures what stores, loads and an idle board cost, as ratios to a device inside QEMU
     #[command(
         after_help = "Examples:\n  telegraphos bench --rounds 100\n  telegraphos bench --plot copies.svg\n  telegraphos \
-                            bench --notify --plot notify.svg\n\nNode 0 measures, with accesses to node 1; every \
+                            bench --notify --plot notify.svg\n  telegraphos bench --replicas --plot replicas.svg\n\nNode 0 measures, with accesses to node 1; every \
                             operation in turn, in each round. Compare ratios: times are those of this machine now.\n\nWith --notify, up to \
                             16 processes on nodes 1 and up (of 4, unless told otherwise) send to node 0, some minutes \
-                            long."
+                            long.\n\nWith --replicas, 17 boards without machines and as many clients of this process; a minute or \
+                            two. Fails if an update takes more packets on a link than it must."
     )]
     Bench {
         /// Measures notification queues instead, against flags and queues in software, with 1 to 16 senders
         #[arg(long)]
         notify: bool,
+        /// Measures replicated pages instead, with up to 16 copies, without virtual machines
+        #[arg(long, conflicts_with = "notify")]
+        replicas: bool,
         /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify]
         #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000))]
         rounds: Option<u32>,
-        /// Draws the throughput of block copies, or what notifications cost, into this SVG file
+        /// Draws the throughput of block copies, or what notifications or replicated pages cost, into this SVG file
         #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
         #[command(flatten)]
@@ -160,12 +165,13 @@ fn execute(cli: Cli) -> Result<u8> {
             let limit = args.limit.map(Duration::from_secs);
             run::run(context(args.settings)?, args.user, limit, &args.argv)
         }
-        Command::Bench { notify: true, rounds, plot, settings } => {
+        Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)
         }
-        Command::Bench { notify: false, rounds, plot, settings } => {
-            bench::bench(context(settings)?, rounds.unwrap_or(40), plot)
+        Command::Bench { replicas: true, rounds, plot, settings, .. } => {
+            replicas::replicas(context(settings)?, rounds.unwrap_or(40), plot)
         }
+        Command::Bench { rounds, plot, settings, .. } => bench::bench(context(settings)?, rounds.unwrap_or(40), plot),
         Command::Images { refresh, settings } => {
             let context = context(settings)?;
             if refresh {

@@ -38,6 +38,10 @@ pub struct HibConfig {
     pub hold: u32,
     /// Elements of others that this node can hold in all.
     pub holds: u32,
+    /// Pending-write counters: aligned 8-byte words of replicated pages with stores of this node that have not come back (SPEC item 26).
+    pub pending_writes: u16,
+    /// A multicast to all copies of a page is one packet, which the switch copies; else one packet for each copy.
+    pub fanout_by_switch: bool,
     /// How arguments are told apart.
     pub launching: Launching,
     /// A deliberate bug that a check must find.
@@ -94,6 +98,30 @@ pub enum Bug {
     ArmBlindly,
     /// Waiting: an arm compares the tail alone, which can come round to the same value.
     ArmByTail,
+    /// I3 to I5: a copy applies what comes back although it has pending writes.
+    IgnoreCounters,
+    /// I7, E19: the home acknowledges a store before all copies have it.
+    AcknowledgeEarly,
+    /// I7, E19: the home acknowledges a store when it has come back to its writer.
+    AcknowledgeReflected,
+    /// I3: a counter that has come down to zero keeps its entry.
+    KeepCounters,
+    /// I4, E22b: a store is counted as taken before it is in memory.
+    TakenEarly,
+    /// E18: one counter for all bytes of a word.
+    CountWords,
+    /// E19: the number of a multicast that was given up is used again at once.
+    ReuseTags,
+    /// I1: what is for some copies goes to the whole group.
+    StaleGroup,
+    /// Credits: what came over a lost link returns credits of the next one.
+    ChargeNextLink,
+    /// I1, I2: a home that is moving goes on to order stores.
+    ServeWhileMoving,
+    /// E19: an invalid copy is acknowledged while processors have it mapped.
+    AcknowledgeMapped,
+    /// Reset: a request whose page's work was under way stays at the head of its queue.
+    ForgetWork,
 }
 
 impl HibConfig {
@@ -116,6 +144,8 @@ impl HibConfig {
             counters: 1024,
             hold: 32,
             holds: 8192,
+            pending_writes: 32,
+            fanout_by_switch: true,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

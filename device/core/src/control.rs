@@ -136,7 +136,9 @@ impl Hib {
             | Register::CountBadKeys
             | Register::CountEnqueues
             | Register::CountElements
-            | Register::CountOverflows => self.counter(register),
+            | Register::CountOverflows
+            | Register::CountReflected
+            | Register::CountCounterStalls => self.counter(register),
         }
     }
 
@@ -246,6 +248,21 @@ impl Hib {
             }
             admin::QUEUE_RESUME => match self.queue_resume(slot, command.index, out) {
                 Ok(()) => return None,
+                Err(status) => Err(status),
+            },
+            admin::REPLICA_SET => match self.replica_set(slot, command, out) {
+                Ok(true) => Ok(()),
+                Ok(false) => return None,
+                Err(status) => Err(status),
+            },
+            admin::REPLICA_MOVE => match self.replica_move(slot, command.index, out) {
+                Ok(()) => return None,
+                Err(status) => Err(status),
+            },
+            admin::REPLICA_INVALID => self.replica_invalid(command.index, out),
+            admin::REPLICA_CLEAR => match self.replica_clear(slot, command.index, out) {
+                Ok(true) => Ok(()),
+                Ok(false) => return None,
                 Err(status) => Err(status),
             },
             admin::GRANT_CLEAR => match self.grant_clear(slot, command, out) {

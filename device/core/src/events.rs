@@ -19,6 +19,7 @@ pub(crate) enum Cause {
     Context(u16),
     Counter(u16),
     Queue(u32),
+    Replica(u32),
 }
 
 /// The ring as the driver has programmed it, and the causes that wait for it.
@@ -77,6 +78,10 @@ impl Hib {
             Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.link.is_some())),
             Cause::Error => (event::ERROR, 0, self.registers.error),
             Cause::Context(context) => (event::CONTEXT, context, 0),
+            Cause::Replica(page) => {
+                let (home, value) = self.replica_event(page);
+                (event::REPLICA, home, value)
+            }
             Cause::Queue(page) => (event::QUEUE, 0, self.queue_event(page)),
             Cause::Counter(counter) => (event::COUNTER, counter, self.page_counters.take_news(counter)),
         };

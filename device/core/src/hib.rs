@@ -39,6 +39,10 @@ pub struct Counters {
     pub elements: u64,
     /// Overflows of this node's queues.
     pub overflows: u64,
+    /// Stores that this node sent to copies as their home, counted once for each copy.
+    pub reflected: u64,
+    /// Times a store of this node waited for a pending-write counter.
+    pub counter_stalls: u64,
     /// Arguments refused for their key or context.
     pub bad_keys: u64,
     /// Errors latched or found latched.
@@ -65,6 +69,8 @@ pub(crate) enum Purpose {
     Block { operation: u64, offset: u64, page: u32 },
     /// The state machine of the queue at this export page.
     Queue(u32),
+    /// The work of the replicated page at this export page.
+    Replica(u32),
     /// Its owner was reset away.
     Cancelled,
 }
@@ -76,6 +82,8 @@ pub(crate) enum Then {
     AdminDone(u32),
     EventPosted,
     ContextDone(u16),
+    /// The counting word of a context's status page at this address holds this.
+    Counted(u16, u64, u64),
 }
 
 /// Stores of whole words into the board's own tables in guest memory, one after the other.
@@ -88,7 +96,7 @@ pub(crate) struct Job {
 }
 
 /// The lowest number that is not in use: so that boards in the same state go on alike, whatever their past.
-fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
+pub(crate) fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
     (0..).zip(used.keys()).find(|(free, used)| free != *used).map_or(used.len() as u64, |(free, _)| free)
 }
 
@@ -98,8 +106,8 @@ impl std::hash::Hash for Hib {
             config: _, now: _, counters: _, bus_master, incarnation, link, registers, admin, events, issuer, ..
         } = self;
         (bus_master, incarnation, link, registers, admin, events, issuer).hash(state);
-        let Hib { server, launcher, page_counters, steps, jobs, resetting, resets, returned, .. } = self;
-        (server, launcher, page_counters, steps, jobs, resetting, resets, returned).hash(state);
+        let Hib { server, launcher, page_counters, steps, jobs, counting, resetting, resets, returned, .. } = self;
+        (server, launcher, page_counters, steps, jobs, counting, resetting, resets, returned).hash(state);
     }
 }
 
@@ -123,6 +131,8 @@ pub struct Hib {
     pub(crate) page_counters: counters::Counters,
     steps: BTreeMap<StepId, Purpose>,
     jobs: BTreeMap<u64, Job>,
+    /// Counting words of status pages that are being stored, and what they are to hold in the end.
+    counting: BTreeMap<u64, u64>,
     resetting: bool,
     /// Resets so far: a node's lives as it sees them itself.
     pub(crate) resets: u32,
@@ -147,6 +157,7 @@ impl Hib {
             events: EventQueue::default(),
             steps: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            counting: BTreeMap::new(),
             resetting: false,
             resets: 0,
             returned: [0; 4],
@@ -238,6 +249,7 @@ impl Hib {
         match packet.class() {
             Class::Reply => self.reply(packet, out),
             Class::Enqueue => self.element(packet, out),
+            Class::Reflected => self.reflected(packet, out),
             _ => self.request(packet, out),
         }
     }
@@ -263,6 +275,7 @@ impl Hib {
             Some(Purpose::Job(job)) => self.job_stored(job, result, out),
             Some(Purpose::Block { operation, offset, .. }) => self.block_stepped(operation, offset, result, out),
             Some(Purpose::Queue(page)) => self.queue_stepped(page, result, out),
+            Some(Purpose::Replica(page)) => self.replica_stepped(page, result, out),
             Some(Purpose::Cancelled) | None => {}
         }
     }
@@ -281,6 +294,26 @@ impl Hib {
         out: &mut Vec<Action>,
     ) {
         self.add_job(Job { stores: stores.into_iter().collect(), then, context: Some(context) }, out);
+    }
+
+    /// A word of a status page that only grows. One store of it is in flight at a time, so that it never falls back.
+    pub(crate) fn count_in_status(&mut self, context: u16, address: u64, value: u64, out: &mut Vec<Action>) {
+        if self.counting.insert(address, value).is_none() {
+            self.status_job(context, [(address, value)], Then::Counted(context, address, value), out);
+        }
+    }
+
+    /// Whether a count is on its way to the word at `offset` of a context's status page.
+    pub(crate) fn counts_in_status(&self, context: u16, offset: u64) -> bool {
+        let page = self.issuer.contexts.get(&context).map(|context| context.status_page);
+        page.is_some_and(|page| self.counting.contains_key(&(page + offset)))
+    }
+
+    fn counted(&mut self, context: u16, address: u64, value: u64, out: &mut Vec<Action>) {
+        match self.counting.remove(&address) {
+            Some(latest) if latest != value => self.count_in_status(context, address, latest, out),
+            _ => {}
+        }
     }
 
     fn add_job(&mut self, job: Job, out: &mut Vec<Action>) {
@@ -314,6 +347,7 @@ impl Hib {
                     Then::AdminDone(slot) => self.admin_completed(slot, out),
                     Then::EventPosted => self.event_posted(out),
                     Then::ContextDone(context) => self.cause(Cause::Context(context), out),
+                    Then::Counted(context, address, value) => self.counted(context, address, value, out),
                 }
             }
         }
@@ -334,6 +368,9 @@ impl Hib {
                 // The queue is unusable: causes stay pending until the driver programs another one.
                 Then::EventPosted => self.events.disable(),
                 Then::AdminDone(slot) => self.admin.release(slot),
+                Then::Counted(_, address, _) => {
+                    self.counting.remove(&address);
+                }
                 Then::Nothing | Then::ContextDone(_) => {}
             }
             return;
@@ -374,6 +411,7 @@ impl Hib {
         }
         self.server.forget_credits();
         self.server.forget_performed(self.config.node);
+        self.replica_link_lost();
         self.cause(Cause::LinkState, out);
     }
 
@@ -386,6 +424,9 @@ impl Hib {
         if before != Some(incarnation) {
             peer.requests = 0;
             self.forget_elements_of(node, Some(incarnation));
+            if before.is_some() {
+                self.forget_member(node, Status::Reset, out);
+            }
             if before.is_some() {
                 self.kill_imports(node, Status::Reset, out);
             }
@@ -404,6 +445,7 @@ impl Hib {
         self.fail_peer(node, status, out);
         self.forget_requests_of(node);
         self.forget_elements_of(node, None);
+        self.forget_member(node, status, out);
         self.cause(Cause::NodeState(node), out);
     }
 
@@ -467,12 +509,14 @@ impl Hib {
         self.fail_all(Status::Reset, out);
         self.refuse_all(Status::Reset, out);
         self.refuse_elements(Status::Reset, out);
+        self.refuse_multicasts(Status::Reset, out);
         for purpose in self.steps.values_mut() {
             if !matches!(purpose, Purpose::Serve(_)) {
                 *purpose = Purpose::Cancelled;
             }
         }
         self.jobs.clear();
+        self.counting.clear();
         self.registers = Registers::default();
         self.admin = Admin::default();
         self.events = EventQueue::default();
@@ -505,6 +549,8 @@ impl Hib {
             Register::CountEnqueues => c.enqueues,
             Register::CountElements => c.elements,
             Register::CountOverflows => c.overflows,
+            Register::CountReflected => c.reflected,
+            Register::CountCounterStalls => c.counter_stalls,
             _ => c.errors,
         }
     }

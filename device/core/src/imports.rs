@@ -9,7 +9,8 @@
 use crate::config::Bug;
 use crate::enqueue::Line;
 use crate::events::Cause;
-use crate::hib::{Hib, Then};
+use crate::hib::Hib;
+use crate::replica::Source;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::admin::{Command, Completion};
@@ -43,6 +44,8 @@ pub(crate) struct Import {
     /// Stored since the socket was last dry.
     active: bool,
     pub(crate) cut: bool,
+    /// Of replicated pages here: the word of the status page that counts its stores taken, and that count.
+    taken: Option<(u32, u64)>,
     /// It is an import of a queue.
     pub(crate) queue: bool,
     /// Arguments that came through it with a wrong key or for another's context.
@@ -85,6 +88,24 @@ pub(crate) enum Asked {
     Reserve {
         opens: Option<(u32, u16)>,
     },
+    /// To become, or to be no more, a copy: the export page here.
+    Join {
+        page: u32,
+        source: Source,
+    },
+    Leave {
+        page: u32,
+    },
+    /// To become the home of the export page here.
+    Move {
+        page: u32,
+    },
+    /// To stay a copy when the home moves; the packet by which the old one said so, unless this is it.
+    Keep {
+        page: u32,
+        source: Source,
+        packet: Option<Packet>,
+    },
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -108,6 +129,11 @@ pub(crate) enum Waiting {
         number: u64,
         body: Body,
     },
+    /// A request for the home of a replicated page, by its number.
+    Forward {
+        number: u64,
+        body: Body,
+    },
     /// A part of an operation: which bytes of it, and the request.
     Part {
         operation: u64,
@@ -123,6 +149,7 @@ pub(crate) enum Sent {
     Question { number: u64 },
     Part { operation: u64, offset: u64 },
     Element { opening: u64 },
+    Forward { number: u64 },
 }
 
 /// What this node knows of another, and what it has for it.
@@ -135,6 +162,8 @@ pub(crate) struct Peer {
     /// Requests sent since both nodes live their present lives, modulo 2^32.
     pub(crate) requests: u32,
     outstanding: u32,
+    /// How often everything outstanding to it was given up.
+    round: u32,
     /// Imports of queues with elements that wait, by their opening, in turns.
     pub(crate) enqueuers: VecDeque<u64>,
     /// Copies with blocks left to start, in turns; blocks under way.
@@ -148,6 +177,11 @@ impl Peer {
     pub(crate) fn accept(&mut self, waiting: Waiting) {
         self.accepted += 1;
         self.waiting.push_back((self.accepted, waiting));
+    }
+
+    /// Whether a store for this export page of the node waits.
+    pub(crate) fn stores_to(&self, page: u32) -> bool {
+        self.waiting.iter().any(|(_, waiting)| matches!(waiting, Waiting::Store { at, .. } if at.page == page))
     }
 
     /// How many requests have been accepted so far.
@@ -197,8 +231,7 @@ pub(crate) struct Issuer {
     pub(crate) lines: BTreeMap<u64, Line>,
     /// Tag index -> (tag, node, what).
     sent: Vec<Option<(u32, NodeId, Sent)>>,
-    free_tags: Vec<u32>,
-    tag_round: u32,
+    free_tags: BTreeSet<u32>,
     questions: BTreeMap<u64, Question>,
     next_question: u64,
     deadlines: BTreeSet<(u64, u64)>,
@@ -207,7 +240,8 @@ pub(crate) struct Issuer {
     throttled: BTreeSet<u16>,
 }
 
-/// A tag is an index into the table of sent requests, with a round above it that makes late answers recognisable.
+/// A tag is an index into the table of sent requests, with its peer's round above it, which makes answers recognisable that come after the
+/// peer was given up. Indices depend on what is outstanding alone, so that boards in the same state go on alike.
 const TAG_INDEX_BITS: u32 = 20;
 
 fn ones(size: u8) -> u64 {
@@ -230,8 +264,7 @@ impl Issuer {
             openings: 0,
             lines: BTreeMap::new(),
             sent: Vec::new(),
-            free_tags: Vec::new(),
-            tag_round: 0,
+            free_tags: BTreeSet::new(),
             questions: BTreeMap::new(),
             next_question: 0,
             deadlines: BTreeSet::new(),
@@ -273,15 +306,15 @@ impl Issuer {
     }
 
     pub(crate) fn take_tag(&mut self, node: NodeId, sent: Sent) -> u32 {
-        let index = match self.free_tags.pop() {
+        let index = match self.free_tags.pop_first() {
             Some(index) => index,
             None => {
                 self.sent.push(None);
                 self.sent.len() as u32 - 1
             }
         };
-        self.tag_round = self.tag_round.wrapping_add(1);
-        let tag = index | self.tag_round << TAG_INDEX_BITS;
+        let round = self.peers.get(usize::from(node)).map_or(0, |peer| peer.round);
+        let tag = index | round << TAG_INDEX_BITS;
         self.sent[index as usize] = Some((tag, node, sent));
         tag
     }
@@ -292,7 +325,11 @@ impl Issuer {
         match *entry {
             Some((t, n, sent)) if t == tag && n == node => {
                 *entry = None;
-                self.free_tags.push(index);
+                self.free_tags.insert(index);
+                while let Some(None) = self.sent.last() {
+                    self.sent.pop();
+                    self.free_tags.remove(&(self.sent.len() as u32));
+                }
                 Some(sent)
             }
             _ => None,
@@ -463,6 +500,10 @@ impl Hib {
             }
             Asked::Lookup { slot } => self.complete_status(slot, status, out),
             Asked::Reserve { opens } => self.reserved(opens, Err(status), out),
+            Asked::Join { page, source } => self.join_failed(page, source, status, out),
+            Asked::Leave { page } => self.left(page, out),
+            Asked::Move { page } => self.move_failed(page, status, out),
+            Asked::Keep { page, source, packet } => self.kept(page, source, packet, status, out),
         }
     }
 
@@ -482,6 +523,7 @@ impl Hib {
         for node in 0..self.issuer.peers.len() {
             self.pump(node as NodeId, out);
         }
+        self.pump_reflected(out);
     }
 
     /// Sends what the window of outstanding requests, the holds of queues and the credits allow.
@@ -516,6 +558,7 @@ impl Hib {
                     (body, Sent::Question { number })
                 }
                 Waiting::Part { operation, offset, body } => (body, Sent::Part { operation, offset }),
+                Waiting::Forward { number, body } => (body, Sent::Forward { number }),
             };
             if let Some(link) = self.link.as_mut().filter(|_| !own) {
                 link.credits[Class::Request as usize] -= 1; // Checked above.
@@ -547,11 +590,26 @@ impl Hib {
         context
     }
 
+    /// The store with this tag is in this node's copy: context, word of its status page, and count.
+    pub(crate) fn count_taken(&mut self, tag: u32) -> Option<(u16, u32, u64)> {
+        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
+        let Some((_, _, Sent::Store { import })) = self.issuer.sent.get(index as usize).copied().flatten() else {
+            return None;
+        };
+        let import = self.issuer.import(import)?;
+        let (word, count) = import.taken.as_mut()?;
+        *count += 1;
+        Some((import.context, *word, *count))
+    }
+
     // ---- replies ----
 
     pub(crate) fn reply(&mut self, packet: Packet, out: &mut Vec<Action>) {
         if packet.incarnation != self.incarnation && packet.src != self.config.node {
             return; // An answer to an earlier life.
+        }
+        if let Body::CopyAck { status } = packet.body {
+            return self.copy_acknowledged(packet.src, packet.tag, status, out);
         }
         let Some(sent) = self.issuer.release_tag(packet.tag, packet.src) else { return };
         if !matches!(sent, Sent::Element { .. }) {
@@ -564,7 +622,8 @@ impl Hib {
                 self.element_finished(opening, status, out);
             }
             (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
-            (Sent::Question { number }, body) => self.answered(number, &body, out),
+            (Sent::Question { number }, body) => self.answered(number, body, out),
+            (Sent::Forward { number }, body) => self.forward_answered(number, body, out),
             (Sent::Part { operation, offset }, body) => self.part_answered(operation, offset, body, out),
             // A peer that answers a store with something else has lost its mind: count the store as lost.
             (Sent::Store { import }, _) => self.store_finished(import, Status::Invalid, out),
@@ -572,52 +631,52 @@ impl Hib {
         self.pump(packet.src, out);
     }
 
-    fn answered(&mut self, number: u64, body: &Body, out: &mut Vec<Action>) {
-        match *body {
-            Body::ReadReply { status: Status::Ok, data } => {
-                let Some(question) = self.take_question(number) else { return };
-                match question.asked {
-                    Asked::Load { token, size, .. } => {
-                        out.push(Action::ReadDone { token, data: data & ones(size) });
-                    }
-                    Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
-                    Asked::Reserve { opens } => self.reserved(opens, Err(Status::Invalid), out),
-                }
+    /// A question has its answer, or one of another kind: then it has failed.
+    fn answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
+        let Some(asked) = self.issuer.questions.get(&number).map(|question| question.asked.clone()) else { return };
+        match (asked, body) {
+            (Asked::Load { token, size, .. }, Body::ReadReply { status: Status::Ok, data }) => {
+                self.take_question(number);
+                out.push(Action::ReadDone { token, data: data & ones(size) });
             }
-            Body::ReserveReply { status: Status::Ok, holds } => {
-                let Some(question) = self.take_question(number) else { return };
-                match question.asked {
-                    Asked::Reserve { opens } => self.reserved(opens, Ok(holds), out),
-                    Asked::Lookup { slot } => self.complete_status(slot, Status::Invalid, out),
-                    Asked::Load { token, import, size } => {
-                        self.fail_load(question.node, import, Status::Invalid, out);
-                        out.push(Action::ReadDone { token, data: ones(size) });
-                    }
-                }
+            (Asked::Reserve { opens }, Body::ReserveReply { status: Status::Ok, holds }) => {
+                self.take_question(number);
+                self.reserved(opens, Ok(holds), out);
             }
-            Body::LookupReply { status: Status::Ok, page, count, length, generation, rights, width } => {
-                let Some(question) = self.take_question(number) else { return };
-                if let Asked::Lookup { slot } = question.asked {
-                    let completion = Completion {
-                        index: page,
-                        count,
-                        generation,
-                        length,
-                        rights: u32::from(rights.0),
-                        width: u32::from(width),
-                        ..Completion::of(0, Status::Ok)
-                    };
-                    self.complete(slot, completion, out);
-                }
+            (
+                Asked::Lookup { slot },
+                Body::LookupReply { status: Status::Ok, page, count, length, generation, rights, width },
+            ) => {
+                self.take_question(number);
+                let completion = Completion {
+                    index: page,
+                    count,
+                    generation,
+                    length,
+                    rights: u32::from(rights.0),
+                    width: u32::from(width),
+                    ..Completion::of(0, Status::Ok)
+                };
+                self.complete(slot, completion, out);
             }
-            Body::ReadReply { status, .. }
-            | Body::LookupReply { status, .. }
-            | Body::ReserveReply { status, .. }
-            | Body::WriteAck { status } => {
-                let status = if status.is_ok() { Status::Invalid } else { status };
-                self.fail_question(number, status, out);
+            // What follows fills the copy, or says who the home is.
+            (Asked::Join { .. } | Asked::Move { .. }, Body::WriteAck { status: Status::Ok }) => {
+                self.take_question(number);
             }
-            _ => self.fail_question(number, Status::Invalid, out),
+            (Asked::Keep { page, source, packet }, Body::WriteAck { status: Status::Ok }) => {
+                self.take_question(number);
+                self.kept(page, source, packet, Status::Ok, out);
+            }
+            (_, body) => {
+                let status = match body {
+                    Body::ReadReply { status, .. }
+                    | Body::LookupReply { status, .. }
+                    | Body::ReserveReply { status, .. }
+                    | Body::WriteAck { status } => status,
+                    _ => Status::Invalid,
+                };
+                self.fail_question(number, if status.is_ok() { Status::Invalid } else { status }, out);
+            }
         }
     }
 
@@ -666,8 +725,8 @@ impl Hib {
         let number_of_context = import.context;
         if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
             context.errors += 1;
-            let store = (context.status_page + context::ERRORS_OFFSET, context.errors);
-            self.status_job(number_of_context, [store], Then::Nothing, out);
+            let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
+            self.count_in_status(number_of_context, address, errors, out);
         }
         self.cause(Cause::ImportState(number), out);
     }
@@ -701,8 +760,9 @@ impl Hib {
     pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
+        peer.round = peer.round.wrapping_add(1);
         peer.requests = 0;
-        let (mut questions, mut parts) = (Vec::new(), Vec::new());
+        let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
         peer.waiting.retain(|(_, w)| match w {
             Waiting::Question { number, .. } => {
                 questions.push(*number);
@@ -710,6 +770,10 @@ impl Hib {
             }
             Waiting::Part { operation, .. } => {
                 parts.push(*operation);
+                false
+            }
+            Waiting::Forward { number, .. } => {
+                forwards.push(*number);
                 false
             }
             Waiting::Store { .. } => true,
@@ -741,11 +805,15 @@ impl Hib {
                 }
                 Some(Sent::Question { number }) => self.fail_question(number, status, out),
                 Some(Sent::Part { operation, .. }) => self.part_lost(operation, status, out),
+                Some(Sent::Forward { number }) => self.forward_lost(number, status, out),
                 None => {}
             }
         }
         for operation in parts {
             self.part_lost(operation, status, out);
+        }
+        for number in forwards {
+            self.forward_lost(number, status, out);
         }
         for number in questions {
             self.fail_question(number, status, out);
@@ -785,9 +853,9 @@ impl Hib {
         let mut fresh = Issuer::new(&self.config);
         for (new, old) in fresh.peers.iter_mut().zip(&self.issuer.peers) {
             new.incarnation = old.incarnation;
+            // Tags stay unique across the reset.
+            new.round = old.round.wrapping_add(1);
         }
-        // Tags stay unique across the reset.
-        fresh.tag_round = self.issuer.tag_round;
         fresh.next_question = self.issuer.next_question;
         fresh.openings = self.issuer.openings;
         self.issuer = fresh;
@@ -953,6 +1021,7 @@ impl Hib {
             && length > 0
             && length <= u64::from(count) * UNIT
             && Rights::ALL.contains(Rights(rights))
+            && command.taken <= context::TAKEN_WORDS
             && (!Rights(rights).contains(Rights::ENQUEUE) || (rights == Rights::ENQUEUE.0 && count == 1))
             && self.issuer.contexts.contains_key(&context);
         if !sane {
@@ -966,6 +1035,12 @@ impl Hib {
         if self.issuer.imports[usize::from(import)].is_some() || peer.slots[range.clone()].iter().any(|s| *s != 0) {
             return Err(Status::Busy);
         }
+        // The count of an earlier import is still on its way to that word: it would come after this one's.
+        let taken = command.taken.checked_sub(1);
+        if taken.is_some_and(|word| self.counts_in_status(context, context::TAKEN_OFFSET + 8 * u64::from(word))) {
+            return Err(Status::Busy);
+        }
+        let peer = &mut self.issuer.peers[usize::from(node)];
         peer.slots[range].fill(import + 1);
         self.issuer.openings += 1;
         self.issuer.imports[usize::from(import)] = Some(Box::new(Import {
@@ -981,6 +1056,7 @@ impl Hib {
             issued: 0,
             finished: 0,
             operations: 0,
+            taken: taken.map(|word| (word, 0)),
             queue: rights == Rights::ENQUEUE.0,
             bad_keys: 0,
             waiting: 0,

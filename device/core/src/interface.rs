@@ -191,6 +191,14 @@ pub enum Action {
         /// The incarnation.
         incarnation: u32,
     },
+    /// Tell the switch which nodes multicasts about an export page are for ([`telegraphos_wire::link::Frame::Group`]), in order with
+    /// packets. Only with [`crate::HibConfig::fanout_by_switch`].
+    Group {
+        /// The export page.
+        page: u32,
+        /// The nodes, ascending, at least two; none ends the group.
+        members: Vec<NodeId>,
+    },
     /// Access guest memory and answer with [`Event::StepDone`].
     Step {
         /// Its name.

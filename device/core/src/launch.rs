@@ -553,6 +553,7 @@ impl Hib {
         let import = self.issuer.open_import(near.import).ok_or(Status::Argument)?;
         let at = import.address(near.offset + offset);
         let address = self.translate(self.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
+        self.block_of_replica(at.page, right)?;
         Ok((at.page, address))
     }
 

@@ -27,6 +27,7 @@ mod imports;
 mod interface;
 mod launch;
 mod queue;
+mod replica;
 mod serve;
 
 pub use config::{Bug, HibConfig, Launching};

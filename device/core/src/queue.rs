@@ -319,15 +319,7 @@ impl Hib {
     }
 
     fn acknowledge_element(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
-        let reply = Packet {
-            src: self.config.node,
-            dst: packet.src,
-            tag: packet.tag,
-            incarnation: packet.incarnation,
-            target: 0,
-            body: Body::WriteAck { status },
-        };
-        self.transmit(reply, out);
+        self.reply_to(packet, Body::WriteAck { status }, out);
     }
 
     /// Whether the requests an element comes after have been performed (SPEC I8).

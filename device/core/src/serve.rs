@@ -7,6 +7,7 @@
 use crate::config::Bug;
 use crate::hib::{Hib, Purpose};
 use crate::queue::Queue;
+use crate::replica::{Replicas, Served};
 use crate::{Action, HibConfig, Notice, Step, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_wire::admin::Command;
@@ -62,6 +63,7 @@ pub(crate) struct Server {
     pub(crate) grants: BTreeMap<u32, Grant>,
     /// Export pages that are queues; each has a grant, too.
     pub(crate) queues: BTreeMap<u32, Queue>,
+    pub(crate) replicas: Replicas,
     segments: BTreeMap<Name, Segment>,
     generation: u64,
     inbound: Vec<VecDeque<Inbound>>,
@@ -83,6 +85,7 @@ impl Server {
         Server {
             grants: BTreeMap::new(),
             queues: BTreeMap::new(),
+            replicas: Replicas::default(),
             performed: vec![(0, 0); config.window.nodes() as usize],
             segments: BTreeMap::new(),
             generation: 0,
@@ -182,6 +185,7 @@ impl Hib {
         for page in index..index + count {
             self.server.grants.remove(&page);
             self.queue_clear(page, out);
+            self.replica_revoke(page, out);
         }
         if self.in_flight(index, count) {
             self.server.clearing.push(Clearing { slot, page: index, count });
@@ -193,6 +197,7 @@ impl Hib {
     /// Whether a step touches one of these export pages, for another node or for a copy of our own.
     fn in_flight(&self, page: u32, count: u32) -> bool {
         let queues = self.server.queues.range(page..page + count).any(|(_, queue)| queue.steps());
+        let queues = queues || self.replica_steps(page..page + count);
         let page = u64::from(page);
         queues || self.server.serves(page as u32, count) || self.copies_touch(page..page + u64::from(count))
     }
@@ -286,6 +291,23 @@ impl Hib {
             let packet = request.packet.clone();
             // A store or load meant for an earlier life of this node comes too late: one before it may have been lost.
             let late = source != self.config.node && packet.target != self.incarnation;
+            if !late {
+                self.in_service(source, Some(packet.body.page()));
+                match self.serve_replica(source, &packet, out) {
+                    Served::Ordinary => self.in_service(source, None),
+                    Served::Working => return,
+                    Served::Left => continue,
+                    Served::Stalled => return self.in_service(source, None),
+                    Served::Answer(body) => {
+                        self.answer(source, packet, body, out);
+                        continue;
+                    }
+                    Served::Refused(status) => {
+                        self.refuse(source, packet, status, out);
+                        continue;
+                    }
+                }
+            }
             let place = |at: &RemoteAddr, length: u64, right: Rights| {
                 if late { Err(Status::Reset) } else { self.translate(source, at, length, right) }
             };
@@ -307,6 +329,7 @@ impl Hib {
                     .map(|address| Some((at.page, Step::LoadBlock { address, length: *length }))),
                 Body::WriteBlock { at, data, .. } => place(at, data.len() as u64, dma(Rights::WRITE))
                     .map(|address| Some((at.page, Step::StoreBlock { address, data: data.clone() }))),
+                Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => Err(Status::Reset), // They are late.
                 _ => Ok(None),
             };
             match op {
@@ -387,16 +410,21 @@ impl Hib {
         self.serve(source, out);
     }
 
-    fn refuse(&mut self, source: NodeId, packet: Packet, status: Status, out: &mut Vec<Action>) {
+    /// The request at the head of a source's queue is in service for this page, or is not.
+    pub(crate) fn in_service(&mut self, source: NodeId, page: Option<u32>) {
+        if let Some(request) = self.server.inbound[usize::from(source)].front_mut() {
+            request.page = page;
+        }
+    }
+
+    /// Goes on with a source whose request in service has ended, or waited for a counter.
+    pub(crate) fn serve_again(&mut self, source: NodeId, out: &mut Vec<Action>) {
+        self.serve(source, out);
+    }
+
+    pub(crate) fn refuse(&mut self, source: NodeId, packet: Packet, status: Status, out: &mut Vec<Action>) {
         self.counters.refused += 1;
-        let page = match &packet.body {
-            Body::Write { at, .. }
-            | Body::Read { at, .. }
-            | Body::Atomic { at, .. }
-            | Body::ReadBlock { at, .. }
-            | Body::WriteBlock { at, .. } => at.page,
-            _ => 0,
-        };
+        let page = packet.body.page();
         out.push(Action::Notice(Notice::Refused { from: source, page, status }));
         let body = refusal(&packet.body, status);
         self.finish(source, packet, body, out);
@@ -409,15 +437,36 @@ impl Hib {
 
     /// Takes the head of the queue away and sends its reply.
     fn finish(&mut self, source: NodeId, packet: Packet, body: Body, out: &mut Vec<Action>) {
-        let request = self.server.inbound[usize::from(source)].pop_front();
-        if request.is_some_and(|r| r.charged) {
-            self.consumed(packet.class());
+        self.detach(source, out);
+        self.reply_to(&packet, body, out);
+        if source == self.config.node {
+            self.leave_if_done(packet.body.page(), out);
         }
-        self.count_performed(&packet);
+    }
+
+    /// Takes the head of the queue away: it has been performed or refused, and its place is free.
+    pub(crate) fn detach(&mut self, source: NodeId, out: &mut Vec<Action>) -> Option<Packet> {
+        let request = self.server.inbound[usize::from(source)].pop_front()?;
+        if request.charged {
+            self.consumed(request.packet.class());
+        }
+        self.count_performed(&request.packet);
         self.elements_follow(source, out);
+        Some(request.packet)
+    }
+
+    /// Whether this node's processors have requests for one of its own pages that are not performed.
+    pub(crate) fn own_requests_for(&self, page: u32) -> bool {
+        let own = usize::from(self.config.node);
+        let served = self.server.inbound[own].iter().any(|request| request.packet.body.page() == page);
+        served || self.issuer.peers[own].stores_to(page)
+    }
+
+    /// Answers a request that has left the queue of its source.
+    pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body, out: &mut Vec<Action>) {
         let reply = Packet {
             src: self.config.node,
-            dst: source,
+            dst: packet.src,
             tag: packet.tag,
             incarnation: packet.incarnation,
             target: 0,

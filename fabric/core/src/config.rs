@@ -79,6 +79,20 @@ pub enum Bug {
     SwapRefusal,
     /// Protection: a forged source is believed.
     BelieveSource,
+    /// Multicast: its first member gets two copies.
+    DuplicateMulticast,
+    /// Multicast: the last member of a group of several gets none.
+    SkipMember,
+    /// Multicast, I8: a copy goes before what its sender sent before it.
+    MulticastOvertakes,
+    /// Multicast, credits: its credit is returned when the first copy has left.
+    ReleaseEarly,
+    /// Multicast: absent members are not answered for.
+    ForgetAbsentMember,
+    /// Multicast: a member is sent what was meant for another life of it.
+    AnyLife,
+    /// Multicast, life cycle: groups survive the reset of their node.
+    KeepGroups,
 }
 
 /// Why a configuration is refused.

@@ -101,6 +101,27 @@ pub enum Violation {
         /// The last one.
         last: u32,
     },
+    /// A multicast about a page without a group.
+    NoGroup {
+        /// The page.
+        page: u32,
+    },
+    /// A multicast of a class that has none.
+    MulticastClass(Class),
+    /// A group with a member that cannot be: the sender, or one not above the member before it.
+    GroupMember {
+        /// The page.
+        page: u32,
+        /// The member.
+        node: NodeId,
+    },
+    /// More members in a node's groups than the switch keeps.
+    Memberships {
+        /// Members of all its groups.
+        count: u64,
+        /// The limit.
+        limit: u64,
+    },
 }
 
 impl Violation {
@@ -114,6 +135,10 @@ impl Violation {
             Violation::CreditOverflow { held, offered, .. } => (held, u64::from(offered)),
             Violation::Replies { waiting, limit } => (waiting, limit),
             Violation::Incarnation { announced, last } => (u64::from(announced), u64::from(last) + 1),
+            Violation::NoGroup { page } => (u64::from(page), 0),
+            Violation::MulticastClass(class) => (class as u64, Class::Reflected as u64),
+            Violation::GroupMember { node, .. } => (u64::from(node), 0),
+            Violation::Memberships { count, limit } => (count, limit),
         }
     }
 }
@@ -139,6 +164,18 @@ impl core::fmt::Display for Violation {
             }
             Violation::Incarnation { announced, last } => {
                 write!(f, "was reset to incarnation {announced:#x}: expected more than the last, {last:#x}")
+            }
+            Violation::NoGroup { page } => {
+                write!(f, "sent a multicast about page {page} and had named no group for it")
+            }
+            Violation::MulticastClass(class) => {
+                write!(f, "sent a multicast of class {class:?}: expected {:?}", Class::Reflected)
+            }
+            Violation::GroupMember { page, node } => {
+                write!(f, "named node {node} in the group of page {page}: expected others, in ascending order")
+            }
+            Violation::Memberships { count, limit } => {
+                write!(f, "named groups with {count} members together: expected at most {limit}")
             }
         }
     }

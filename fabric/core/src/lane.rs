@@ -10,12 +10,20 @@ use std::collections::VecDeque;
 
 use telegraphos_wire::{Class, Packet};
 
+/// A packet that waits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Queued {
+    pub(crate) packet: Packet,
+    /// The multicast of its sender that it is a copy of.
+    pub(crate) multicast: Option<u32>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Segment {
     /// Incarnation to tell before the packets.
     up: Option<u32>,
     /// By class number.
-    queues: [VecDeque<Packet>; 4],
+    queues: [VecDeque<Queued>; 4],
 }
 
 impl Segment {
@@ -54,12 +62,18 @@ impl Lane {
         }
     }
 
-    pub(crate) fn push(&mut self, class: Class, packet: Packet) {
+    /// Adds a packet behind all others of its class (before them with `overtakes`, a deliberate bug).
+    pub(crate) fn push(&mut self, class: Class, queued: Queued, overtakes: bool) {
         if self.segments.is_empty() {
             self.segments.push_back(Segment::default());
         }
         if let Some(segment) = self.segments.back_mut() {
-            segment.queues[class as usize].push_back(packet);
+            let queue = &mut segment.queues[class as usize];
+            if overtakes {
+                queue.push_front(queued)
+            } else {
+                queue.push_back(queued)
+            }
             self.replies += u64::from(class == Class::Reply);
         }
     }
@@ -80,16 +94,16 @@ impl Lane {
     }
 
     /// Takes the oldest packet of the class that can be taken now (the newest with `lifo`, a deliberate bug).
-    pub(crate) fn take(&mut self, class: Class, lifo: bool) -> Option<Packet> {
+    pub(crate) fn take(&mut self, class: Class, lifo: bool) -> Option<Queued> {
         let segment = match class {
             Class::Reply => self.segments.iter_mut().find(|s| !s.queues[Class::Reply as usize].is_empty()),
             _ => self.segments.front_mut().filter(|s| s.up.is_none()),
         }?;
         let queue = &mut segment.queues[class as usize];
-        let packet = if lifo { queue.pop_back() } else { queue.pop_front() }?;
+        let queued = if lifo { queue.pop_back() } else { queue.pop_front() }?;
         self.replies -= u64::from(class == Class::Reply);
         self.trim();
-        Some(packet)
+        Some(queued)
     }
 
     fn trim(&mut self) {
@@ -101,5 +115,10 @@ impl Lane {
     /// Packets of the class, wherever in the lane.
     pub(crate) fn count(&self, class: Class) -> u64 {
         self.segments.iter().map(|s| s.queues[class as usize].len() as u64).sum()
+    }
+
+    /// The multicasts of which copies are in the lane, each as often as there are copies.
+    pub(crate) fn multicasts(&self) -> impl Iterator<Item = u32> + '_ {
+        self.segments.iter().flat_map(|s| &s.queues[Class::Reflected as usize]).filter_map(|queued| queued.multicast)
     }
 }

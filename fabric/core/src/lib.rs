@@ -15,6 +15,8 @@
 //! - **No loss, no unbounded queue** (DESIGN contract 3): a packet of the classes enqueue, request and reflected is accepted
 //!   only against a credit of its sender, and sent only against a credit of its receiver. The switch never holds more
 //!   of them per input than it gave credits. Credits come back when packets leave ([`Switch`], "Credits").
+//! - **One packet on each link for a multicast** (SPEC item 23): a home sends one packet for all copies of a page, and the switch
+//!   puts one copy into the lane of each ([`Switch`], "Multicasts").
 //! - **Replies always sink** (SPEC I13): they need no credit and go before everything else. They are bounded because
 //!   requests are: see [`SwitchConfig::reply_limit`].
 //! - **Back-pressure of the transport**: [`Event::PortRoom`] says how many frames a port can take; never more are handed

@@ -2,11 +2,12 @@
 //! A present node: its credits as a sender, and the output that serves it as a receiver.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Class, NodeId, Packet};
 
-use crate::lane::Lane;
+use crate::lane::{Lane, Queued};
 use crate::{Bug, CREDITED, PortId, SwitchConfig, UNLIMITED};
 
 /// What an output sends next.
@@ -17,7 +18,7 @@ pub(crate) enum Next {
     /// An answer on behalf of an absent node.
     Answer(Packet),
     /// A packet of another node (or of this one to itself).
-    Packet { from: NodeId, class: Class, packet: Packet },
+    Packet { from: NodeId, class: Class, queued: Queued },
 }
 
 /// All arrays are indexed by class number; what is in the place of the reply class is unused.
@@ -32,6 +33,10 @@ pub(crate) struct Member {
     pub(crate) held: [u32; 4],
     /// Credits of packets that have left the switch and are not returned yet.
     pub(crate) owed: [u32; 4],
+    /// Its groups, by page: members in ascending order, never none.
+    pub(crate) groups: BTreeMap<u32, Arc<[NodeId]>>,
+    /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as one packet.
+    pub(crate) multicasts: BTreeMap<u32, u32>,
 
     // As a receiver.
     /// Credits the node offered when it joined.
@@ -59,6 +64,8 @@ impl Member {
             room,
             held: given,
             owed: [0; 4],
+            groups: BTreeMap::new(),
+            multicasts: BTreeMap::new(),
             offered,
             credits: offered,
             lanes: BTreeMap::new(),
@@ -82,10 +89,22 @@ impl Member {
 
     /// Whether a packet from `from` could be sent at once, with nothing before it. Relies on the switch having sent
     /// everything it could before (see `Switch::audit`).
-    pub(crate) fn ready_for(&self, from: NodeId, class: Class) -> bool {
+    fn ready_for(&self, from: NodeId, class: Class) -> bool {
         let credited =
             class == Class::Reply || (self.credits[class as usize] > 0 && self.turns[class as usize].is_empty());
         self.room > 0 && credited && !self.lanes.contains_key(&from)
+    }
+
+    /// Takes room and credit for a packet that can be sent at once; the port to send it to.
+    pub(crate) fn take_at_once(&mut self, from: NodeId, class: Class) -> Option<PortId> {
+        if !self.ready_for(from, class) {
+            return None;
+        }
+        self.use_room();
+        if class != Class::Reply {
+            self.credits[class as usize] -= 1;
+        }
+        Some(self.port)
     }
 
     /// Replies from `from` that wait.
@@ -93,13 +112,33 @@ impl Member {
         self.lanes.get(&from).map_or(0, Lane::replies)
     }
 
-    pub(crate) fn push(&mut self, from: NodeId, class: Class, packet: Packet) {
+    pub(crate) fn push(&mut self, from: NodeId, class: Class, queued: Queued, config: &SwitchConfig) {
         let lane = self.lanes.entry(from).or_default();
         let offered = lane.offers(class);
-        lane.push(class, packet);
+        let overtakes = queued.multicast.is_some() && config.has(Bug::MulticastOvertakes);
+        lane.push(class, queued, overtakes);
         if !offered && lane.offers(class) {
             self.turns[class as usize].push_back(from);
         }
+    }
+
+    /// A multicast of this node that is not complete: its name.
+    pub(crate) fn new_multicast(&mut self) -> u32 {
+        let free = (0..).zip(self.multicasts.keys()).find(|(free, used)| free != *used).map(|(free, _)| free);
+        let number = free.unwrap_or(self.multicasts.len() as u32);
+        self.multicasts.insert(number, 0);
+        number
+    }
+
+    /// A copy of a multicast is in the switch no more; true if it was the last.
+    pub(crate) fn copy_gone(&mut self, multicast: u32, config: &SwitchConfig) -> bool {
+        let Some(copies) = self.multicasts.get_mut(&multicast) else { return false };
+        *copies = copies.saturating_sub(1);
+        let last = *copies == 0 || config.has(Bug::ReleaseEarly);
+        if last {
+            self.multicasts.remove(&multicast);
+        }
+        last
     }
 
     pub(crate) fn push_answer(&mut self, packet: Packet) {
@@ -138,6 +177,16 @@ impl Member {
     /// Packets that wait for this node, by sender and class number.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (NodeId, [u64; 4])> + '_ {
         self.lanes.iter().map(|(from, lane)| (*from, Class::ALL.map(|c| lane.count(c))))
+    }
+
+    /// How many of a sender's packets of the class reflected that wait for this node are copies of multicasts.
+    pub(crate) fn copies_from(&self, from: NodeId) -> u64 {
+        self.lanes.get(&from).map_or(0, |lane| lane.multicasts().count() as u64)
+    }
+
+    /// Copies that wait for this node: sender, and the multicast they belong to.
+    pub(crate) fn waiting_copies(&self) -> impl Iterator<Item = (NodeId, u32)> + '_ {
+        self.lanes.iter().flat_map(|(from, lane)| lane.multicasts().map(|multicast| (*from, multicast)))
     }
 
     /// The next frame for this node that nothing holds back but room.
@@ -214,7 +263,7 @@ impl Member {
         };
         let lane = self.lanes.get_mut(&from)?;
         let marked = lane.mark().is_some();
-        let packet = lane.take(class, config.has(Bug::LifoLane))?;
+        let queued = lane.take(class, config.has(Bug::LifoLane))?;
         if lane.offers(class) {
             self.turns[index].push_back(from);
         }
@@ -226,7 +275,7 @@ impl Member {
         if class != Class::Reply {
             self.credits[index] = self.credits[index].saturating_sub(1);
         }
-        Some(Next::Packet { from, class, packet })
+        Some(Next::Packet { from, class, queued })
     }
 
     /// Uses up room for one frame.

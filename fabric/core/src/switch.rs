@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
-use telegraphos_wire::link::{Frame, Refusal};
+use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
+use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet, Status, WindowLayout};
 
 use crate::config::ConfigError;
+use crate::lane::Queued;
 use crate::member::{Member, Next};
 use crate::statistics::bytes;
 use crate::{Action, Bug, CREDITED, Event, NodeStatistics, Notice, PortId, Statistics, SwitchConfig, Violation};
@@ -56,6 +59,18 @@ pub struct State {
 /// packets that wait: no credit is ever stranded.
 ///
 /// Credits that a node returns for [`Class::Reply`] are ignored, since replies use none.
+///
+/// # Multicasts
+///
+/// A packet of [`Class::Reflected`] to [`MULTICAST`] takes one credit of its sender and becomes one copy for each member of the group
+/// that its sender last named for its page ([`Frame::Group`]). The copies join the lanes of their receivers at once, so each is in order
+/// with everything else from that sender to that receiver. The credit comes back when the last copy has left, or was dropped
+/// because its receiver left. An absent member is answered for as above. A copy carries the incarnation of its receiver at that
+/// moment as `target`: what waits in the switch while the receiver is reset is refused by its new life like any other packet that was
+/// meant for the old one. The switch does not know of which life of a member its sender thinks: see `docs/replication.md`.
+///
+/// What one node can make the switch hold is bounded: [`MAX_MEMBERSHIPS`] members of groups; for each of its credits of the class one
+/// copy, or one answer, per node.
 #[derive(Clone, Debug)]
 pub struct Switch {
     config: SwitchConfig,
@@ -289,16 +304,20 @@ impl Switch {
         let Some(Port::Joined(node)) = self.state.ports.remove(&port) else { return };
         let Some(member) = self.state.members.get_mut(usize::from(node)).and_then(Option::take) else { return };
         let mut total = 0;
-        // To it: senders get their credits back.
+        // To it: senders get their credits back; that of a multicast when this was the last copy.
         for (from, counts) in member.waiting() {
+            let copies = member.copies_from(from);
             for class in Class::ALL {
                 let count = counts[class as usize];
                 total += count;
                 self.count_dropped(from, node, class, count);
                 if !self.config.has(Bug::LeakCredit) {
-                    self.release(from, class, count);
+                    self.release(from, class, if class == Class::Reflected { count - copies } else { count });
                 }
             }
+        }
+        for (from, multicast) in member.waiting_copies() {
+            self.gone(from, Class::Reflected, Some(multicast));
         }
         // From it.
         for other in 0..self.state.members.len() {
@@ -344,6 +363,10 @@ impl Switch {
                 if let Some(last) = self.state.incarnations.get_mut(usize::from(node)) {
                     *last = incarnation;
                 }
+                let keep = self.config.has(Bug::KeepGroups);
+                if let Some(member) = self.member_mut(node).filter(|_| !keep) {
+                    member.groups.clear();
+                }
                 out.push(Action::Notice(Notice::Reset { node, incarnation }));
                 let others: Vec<NodeId> = self.present().map(|(n, _)| n).filter(|n| *n != node).collect();
                 for other in others {
@@ -357,6 +380,7 @@ impl Switch {
                 }
                 Ok(())
             }
+            Frame::Group { page, members } => self.group(node, page, members),
             Frame::Hello { .. }
             | Frame::Welcome { .. }
             | Frame::Refuse { .. }
@@ -365,15 +389,53 @@ impl Switch {
         }
     }
 
+    /// From now on, whom multicasts of `node` about `page` are for.
+    fn group(&mut self, node: NodeId, page: u32, members: Vec<NodeId>) -> Result<(), Violation> {
+        let mut before = None;
+        for member in members.iter().copied() {
+            self.valid_destination(member)?;
+            if member == node || before >= Some(member) {
+                return Err(Violation::GroupMember { page, node: member });
+            }
+            before = Some(member);
+        }
+        let Some(sender) = self.member_mut(node) else { return Ok(()) };
+        sender.groups.remove(&page);
+        if members.is_empty() {
+            return Ok(());
+        }
+        let others: u64 = sender.groups.values().map(|group| group.len() as u64).sum();
+        let (count, limit) = (others + members.len() as u64, MAX_MEMBERSHIPS as u64);
+        if count > limit {
+            return Err(Violation::Memberships { count, limit });
+        }
+        sender.groups.insert(page, Arc::from(members));
+        Ok(())
+    }
+
+    fn valid_destination(&self, node: NodeId) -> Result<(), Violation> {
+        let nodes = self.window().map_or(self.config.nodes, |w| w.nodes().min(self.config.nodes));
+        if u32::from(node) >= nodes || !self.config.valid_node(node) {
+            return Err(Violation::Destination { node, nodes });
+        }
+        Ok(())
+    }
+
     fn packet(&mut self, node: NodeId, packet: Packet, out: &mut Vec<Action>) -> Result<(), Violation> {
         if packet.src != node && !self.config.has(Bug::BelieveSource) {
             return Err(Violation::ForgedSource(packet.src));
         }
-        let nodes = self.window().map_or(self.config.nodes, |w| w.nodes().min(self.config.nodes));
-        if u32::from(packet.dst) >= nodes || !self.config.valid_node(packet.dst) {
-            return Err(Violation::Destination { node: packet.dst, nodes });
-        }
         let class = self.config.class_of(&packet);
+        let group = if packet.dst == MULTICAST {
+            if class != Class::Reflected {
+                return Err(Violation::MulticastClass(class));
+            }
+            let page = packet.body.page();
+            Some(self.member(node).and_then(|m| m.groups.get(&page).cloned()).ok_or(Violation::NoGroup { page })?)
+        } else {
+            self.valid_destination(packet.dst)?;
+            None
+        };
         let lenient = self.config.has(Bug::AcceptWithoutCredit);
         let Some(sender) = self.member_mut(node) else { return Ok(()) };
         let offered = sender.offered;
@@ -390,20 +452,20 @@ impl Switch {
             counted.received_packets += 1;
             counted.received_bytes += bytes(&packet);
         }
+        if let Some(group) = group {
+            self.multicast(node, &group, packet, out);
+            return Ok(());
+        }
 
         let (limit, unlimited) = (self.config.replies_from(&offered), self.config.has(Bug::UnlimitedReplies));
         let drops = self.config.has(Bug::DropWhenBlocked);
         let Some(receiver) = self.member_mut(packet.dst) else {
+            self.release(node, class, 1);
             self.absent(node, class, &packet);
             return Ok(());
         };
-        if receiver.ready_for(node, class) {
-            let port = receiver.port;
-            receiver.use_room();
-            if class != Class::Reply {
-                receiver.credits[class as usize] -= 1;
-            }
-            self.sent(node, class, port, packet, out);
+        if let Some(port) = receiver.take_at_once(node, class) {
+            self.sent(node, class, port, Queued { packet, multicast: None }, out);
             return Ok(());
         }
         let waiting = receiver.replies_from(node) + 1;
@@ -414,20 +476,66 @@ impl Switch {
             self.release(node, class, 1);
             return Ok(());
         }
-        let destination = packet.dst;
-        receiver.push(node, class, packet);
+        self.wait(node, class, Queued { packet, multicast: None });
+        Ok(())
+    }
+
+    /// A packet of a sender that is present and has paid its credit, to each member of a group.
+    fn multicast(&mut self, node: NodeId, group: &[NodeId], packet: Packet, out: &mut Vec<Action>) {
+        const CLASS: Class = Class::Reflected;
+        let Some(number) = self.member_mut(node).map(Member::new_multicast) else { return };
+        let mut members: Vec<NodeId> = group.to_vec();
+        if self.config.has(Bug::DuplicateMulticast) {
+            members.extend(group.first());
+        }
+        if self.config.has(Bug::SkipMember) && group.len() > 1 {
+            members.pop();
+        }
+        // The multicast itself counts as one until all have their copy.
+        self.copies(node, number, 1 + members.len() as u32);
+        for dst in members {
+            let target = match self.state.incarnations.get(usize::from(dst)) {
+                Some(target) if !self.config.has(Bug::AnyLife) => *target,
+                _ => 0,
+            };
+            let queued = Queued { packet: Packet { dst, target, ..packet.clone() }, multicast: Some(number) };
+            match self.member_mut(dst).map(|receiver| receiver.take_at_once(node, CLASS)) {
+                None => {
+                    self.gone(node, CLASS, queued.multicast);
+                    if !self.config.has(Bug::ForgetAbsentMember) {
+                        self.absent(node, CLASS, &queued.packet);
+                    }
+                }
+                Some(Some(port)) => self.sent(node, CLASS, port, queued, out),
+                Some(None) => self.wait(node, CLASS, queued),
+            }
+        }
+        self.gone(node, CLASS, Some(number));
+    }
+
+    fn copies(&mut self, node: NodeId, multicast: u32, count: u32) {
+        if let Some(copies) = self.member_mut(node).and_then(|member| member.multicasts.get_mut(&multicast)) {
+            *copies = count;
+        }
+    }
+
+    /// A packet joins its lane.
+    fn wait(&mut self, node: NodeId, class: Class, queued: Queued) {
+        let destination = queued.packet.dst;
+        let Some(receiver) = self.state.members.get_mut(usize::from(destination)).and_then(Option::as_mut) else {
+            return;
+        };
+        receiver.push(node, class, queued, &self.config);
         self.touched.push(destination);
         if let Some(counted) = self.class_statistics(destination, class) {
             counted.stalls += 1;
             counted.depth += 1;
             counted.depth_max = counted.depth_max.max(counted.depth);
         }
-        Ok(())
     }
 
     /// A packet whose destination is not there: a request gets its answer from the switch, a reply is dropped.
     fn absent(&mut self, node: NodeId, class: Class, packet: &Packet) {
-        self.release(node, class, 1);
         match answer(packet) {
             Some(reply) if class != Class::Reply && !self.config.has(Bug::SwallowUnanswered) => {
                 self.statistics.answered += 1;
@@ -461,24 +569,39 @@ impl Switch {
                     }
                     out.push(Action::Send(port, Frame::Packet(packet)));
                 }
-                Next::Packet { from, class, packet } => {
+                Next::Packet { from, class, queued } => {
                     if let Some(counted) = self.class_statistics(node, class) {
                         counted.depth -= 1;
                     }
-                    self.sent(from, class, port, packet, out);
+                    self.sent(from, class, port, queued, out);
                 }
             }
         }
     }
 
     /// A packet leaves the switch.
-    fn sent(&mut self, from: NodeId, class: Class, port: PortId, packet: Packet, out: &mut Vec<Action>) {
+    fn sent(&mut self, from: NodeId, class: Class, port: PortId, queued: Queued, out: &mut Vec<Action>) {
+        let Queued { packet, multicast } = queued;
         if let Some(counted) = self.class_statistics(packet.dst, class) {
             counted.sent_packets += 1;
             counted.sent_bytes += bytes(&packet);
         }
         out.push(Action::Send(port, Frame::Packet(packet)));
-        self.release(from, class, 1);
+        self.gone(from, class, multicast);
+    }
+
+    /// A packet, or one copy of a multicast, is in the switch no more.
+    fn gone(&mut self, from: NodeId, class: Class, multicast: Option<u32>) {
+        let last = match multicast {
+            None => true,
+            Some(number) => {
+                let member = self.state.members.get_mut(usize::from(from)).and_then(Option::as_mut);
+                member.is_some_and(|member| member.copy_gone(number, &self.config))
+            }
+        };
+        if last {
+            self.release(from, class, 1);
+        }
     }
 
     /// Owes the sender the credits of packets that are not in the switch any more.
@@ -532,6 +655,7 @@ impl Switch {
     /// bounds, nothing is kept that could be sent. For checks; it takes time.
     pub fn audit(&self) -> Result<(), String> {
         let mut inside = vec![[0u64; 4]; self.state.members.len()];
+        let mut copies: Vec<BTreeMap<u32, u32>> = vec![BTreeMap::new(); self.state.members.len()];
         for (node, member) in self.present() {
             member.audit(&self.config).map_err(|e| format!("output of node {node}: {e}"))?;
             for (from, counts) in member.waiting() {
@@ -541,13 +665,26 @@ impl Switch {
                 for class in Class::ALL {
                     inside[usize::from(from)][class as usize] += counts[class as usize];
                 }
+                inside[usize::from(from)][Class::Reflected as usize] -= member.copies_from(from);
                 let replies = counts[Class::Reply as usize];
                 if replies > self.config.replies_from(&sender.offered) {
                     return Err(format!("output of node {node} holds {replies} replies of node {from}"));
                 }
             }
         }
+        for (from, multicast) in self.present().flat_map(|(_, member)| member.waiting_copies()) {
+            *copies[usize::from(from)].entry(multicast).or_default() += 1;
+        }
         for (node, member) in self.present() {
+            let copies = &copies[usize::from(node)];
+            if *copies != member.multicasts {
+                return Err(format!("multicasts of node {node}: {:?}, in the lanes {copies:?}", member.multicasts));
+            }
+            inside[usize::from(node)][Class::Reflected as usize] += copies.len() as u64;
+            let members: usize = member.groups.values().map(|group| group.len()).sum();
+            if members > MAX_MEMBERSHIPS || member.groups.values().any(|group| group.is_empty()) {
+                return Err(format!("groups of node {node} have {members} members, or one has none"));
+            }
             for class in CREDITED {
                 let index = class as usize;
                 let (held, owed) = (u64::from(member.held[index]), u64::from(member.owed[index]));

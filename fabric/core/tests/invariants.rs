@@ -8,9 +8,10 @@ mod world;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use switch_core::{Action, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation};
-use telegraphos_wire::link::{Frame, Refusal};
+use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
+use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{AtomicOp, Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
-use world::{Failure, Op, Sizes, World, check_schedule, class_of, fail, packet, schedules};
+use world::{Failure, Op, Sizes, World, check_schedule, class_of, fail, multicast, packet, schedules};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
@@ -65,7 +66,8 @@ proptest! {
     #![proptest_config(config_of_runs())]
 
     /// Per-pair order (SPEC I8), no loss, credits never negative and conserved, none stranded, replies first (I13), room
-    /// respected, absent nodes answered for, every life told in order, and the switch's own audit.
+    /// respected, absent nodes answered for, every life told in order, and the switch's own audit. Multicasts among them: one copy to
+    /// each member, in order with everything else, and one credit for all copies.
     #[test]
     fn i8_per_pair_fifo_and_the_rest_hold_on_random_schedules((sizes, ops) in schedules()) {
         if let Err(e) = check_schedule(sizes, &ops, None) {
@@ -111,7 +113,21 @@ fn hostile() -> impl Strategy<Value = Event> {
         }
         Frame::Packet(p)
     });
+    let any_multicast = (0u16..4, 0u32..3, class.clone()).prop_map(|(src, page, class)| match class {
+        Class::Reflected => Frame::Packet(multicast(src, page, 7, 1)),
+        other => Frame::Packet(packet(src, MULTICAST, other, 7, 1)),
+    });
+    let any_group =
+        (0u32..3, prop::collection::vec(0u16..4, 0..4), any::<bool>()).prop_map(|(page, mut members, sane)| {
+            if sane {
+                members.sort_unstable();
+                members.dedup();
+            }
+            Frame::Group { page, members }
+        });
     let any_frame = prop_oneof![
+        4 => any_multicast,
+        3 => any_group,
         2 => (0u16..4, 5u8..8, number.clone()).prop_map(|(node, node_bits, credits)| Frame::Hello {
             version: PROTOCOL_VERSION,
             node,
@@ -257,7 +273,10 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
     let request = |src, dst| Frame::Packet(packet(src, dst, Class::Request, 0, 0));
     let inc = 0x1000;
     type Case = (&'static str, Vec<Frame>, u64, u64, Violation);
-    let cases: [Case; 8] = [
+    let group = |members: &[NodeId]| Frame::Group { page: 7, members: members.to_vec() };
+    let of_page = |page| Frame::Packet(multicast(1, page, 0, 0));
+    let no_group = Violation::NoGroup { page: 7 };
+    let cases: [Case; 16] = [
         ("forged_source", vec![request(2, 0)], 2, 0, Violation::ForgedSource(2)),
         ("destination", vec![request(1, 3)], 3, 3, Violation::Destination { node: 3, nodes: 3 }),
         ("no_credit", vec![request(1, 0); 5], 1, 0, Violation::NoCredit(Class::Request)),
@@ -275,6 +294,26 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
             u64::from(inc) + 1,
             Violation::Incarnation { announced: inc, last: inc },
         ),
+        ("multicast_without_group", vec![group(&[0, 2]), of_page(8)], 8, 0, Violation::NoGroup { page: 8 }),
+        ("multicast_to_ended_group", vec![group(&[2]), group(&[]), of_page(7)], 7, 0, no_group),
+        (
+            "groups_end_with_a_life",
+            vec![group(&[2]), Frame::Reset { incarnation: inc + 1 }, of_page(7)],
+            7,
+            0,
+            no_group,
+        ),
+        (
+            "multicast_class",
+            vec![group(&[0, 2]), Frame::Packet(packet(1, MULTICAST, Class::Request, 0, 0))],
+            1,
+            2,
+            Violation::MulticastClass(Class::Request),
+        ),
+        ("group_of_itself", vec![group(&[0, 1])], 1, 0, Violation::GroupMember { page: 7, node: 1 }),
+        ("member_twice", vec![group(&[2, 2])], 2, 0, Violation::GroupMember { page: 7, node: 2 }),
+        ("member_out_of_order", vec![group(&[2, 0])], 0, 0, Violation::GroupMember { page: 7, node: 0 }),
+        ("member_beyond", vec![group(&[0, 3])], 3, 3, Violation::Destination { node: 3, nodes: 3 }),
         ("second_hello", vec![hello(1)], 0, 0, Violation::Unexpected),
         ("welcome", vec![Frame::Welcome { incarnation: 1, nodes: 1, credits: [1; 4] }], 0, 0, Violation::Unexpected),
         ("node_down", vec![Frame::NodeDown { node: 0 }], 0, 0, Violation::Unexpected),
@@ -290,7 +329,7 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
         for (i, f) in frames.into_iter().enumerate() {
             let actions = frame(&mut switch, 1, f);
             if i < last {
-                assert_eq!(actions, [], "{name}");
+                assert_eq!(sent_to(&actions, 1), [], "{name}");
                 continue;
             }
             let refusal = Frame::Refuse { reason: Refusal::Protocol, offered, expected };
@@ -299,6 +338,7 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
             }
             assert!(actions.contains(&Action::Notice(Notice::Violation { port: 1, node: 1, what })), "{actions:?}");
             assert_eq!(sent_to(&actions, 2), [Frame::NodeDown { node: 1 }], "{name}");
+            assert_eq!(frame(&mut switch, 1, of_page(7)), [], "{name}");
             assert_eq!(frame(&mut switch, 1, request(1, 2)), [], "{name}: what was on the way means nothing");
             switch.audit().unwrap();
         }
@@ -492,6 +532,155 @@ fn stalls_and_depth_are_counted() {
     assert_eq!((c.depth, c.depth_max, c.dropped), (0, 3, 1));
 }
 
+// ---- multicasts ----
+
+/// One packet on the link of the sender, one on that of each member, whatever waits; and one credit.
+#[test]
+fn a_multicast_is_one_packet_on_each_link() {
+    const MEMBERS: u16 = 5;
+    for blocked in [0, 1, 3, 5] {
+        let mut switch = Switch::new(config(7, None)).unwrap();
+        for node in 0..7 {
+            join(&mut switch, node);
+        }
+        frame(&mut switch, 0, Frame::Group { page: 9, members: (1..=MEMBERS).collect() });
+        for node in 1..=blocked {
+            handle(&mut switch, Event::PortRoom { port: node, frames: 0 });
+        }
+        let mut copies = 0;
+        for tag in 0..3 {
+            let actions = frame(&mut switch, 0, Frame::Packet(multicast(0, 9, tag, 0)));
+            copies += actions.iter().filter(|a| matches!(a, Action::Send(_, Frame::Packet(_)))).count();
+            switch.audit().unwrap();
+        }
+        assert_eq!(copies as u32, 3 * (u32::from(MEMBERS) - blocked));
+        for node in 1..=blocked {
+            let actions = handle(&mut switch, Event::PortRoom { port: node, frames: UNLIMITED });
+            let target = switch.incarnation(node as NodeId).unwrap();
+            let copy = |tag| Frame::Packet(Packet { dst: node as NodeId, target, ..multicast(0, 9, tag, 0) });
+            assert_eq!(sent_to(&actions, node), [copy(0), copy(1), copy(2)], "in order");
+            // The credits come back with the last copies: the node holds one of four, and three are owed to it.
+            let returned = sent_to(&actions, 0);
+            let all = Frame::Credit { class: Class::Reflected, count: 3 };
+            assert_eq!(returned, if node == blocked { vec![all] } else { vec![] }, "{node} of {blocked}");
+            switch.audit().unwrap();
+        }
+        let counted = |node: usize| switch.statistics().nodes[node].classes[Class::Reflected as usize];
+        assert_eq!((counted(0).received_packets, counted(0).sent_packets), (3, 0));
+        for node in 1..=usize::from(MEMBERS) {
+            assert_eq!((counted(node).received_packets, counted(node).sent_packets), (0, 3));
+        }
+        assert_eq!(counted(6).sent_packets, 0, "it is no member");
+    }
+}
+
+/// A member that leaves while its copy waits gives the credit back; the others get theirs.
+#[test]
+fn a_member_that_leaves_holds_no_credit() {
+    let mut switch = Switch::new(config(4, None)).unwrap();
+    for node in 0..4 {
+        join(&mut switch, node);
+    }
+    frame(&mut switch, 0, Frame::Group { page: 1, members: vec![1, 2, 3] });
+    for port in 1..4 {
+        handle(&mut switch, Event::PortRoom { port, frames: 0 });
+    }
+    for tag in 0..4 {
+        assert_eq!(frame(&mut switch, 0, Frame::Packet(multicast(0, 1, tag, 0))), []);
+    }
+    let returned =
+        |actions: &[Action]| sent_to(actions, 0).contains(&Frame::Credit { class: Class::Reflected, count: 4 });
+    assert!(!returned(&handle(&mut switch, Event::PortClosed { port: 1 })));
+    assert!(!returned(&handle(&mut switch, Event::PortRoom { port: 2, frames: UNLIMITED })));
+    switch.audit().unwrap();
+    assert!(returned(&handle(&mut switch, Event::PortClosed { port: 3 })));
+    switch.audit().unwrap();
+    // Two of three are not there: each is answered for.
+    frame(&mut switch, 2, Frame::Credit { class: Class::Reflected, count: 4 });
+    let actions = frame(&mut switch, 0, Frame::Packet(multicast(0, 1, 9, 5)));
+    let answer = |src| {
+        let body = Body::CopyAck { status: Status::NodeDown };
+        Frame::Packet(Packet { src, dst: 0, tag: 9, incarnation: 5, target: 0, body })
+    };
+    assert_eq!(sent_to(&actions, 0), [answer(1), answer(3)]);
+    assert_eq!(sent_to(&actions, 2).len(), 1);
+    assert_eq!(switch.statistics().answered, 2);
+}
+
+/// What waits while its receiver is reset says for which life it is.
+#[test]
+fn a_copy_is_meant_for_the_life_that_its_receiver_had() {
+    let mut switch = Switch::new(config(3, None)).unwrap();
+    for node in 0..3 {
+        join(&mut switch, node);
+    }
+    frame(&mut switch, 0, Frame::Group { page: 1, members: vec![1, 2] });
+    handle(&mut switch, Event::PortRoom { port: 1, frames: 0 });
+    frame(&mut switch, 0, Frame::Packet(multicast(0, 1, 1, 0)));
+    let before = switch.incarnation(1).unwrap();
+    frame(&mut switch, 1, Frame::Reset { incarnation: before + 1 });
+    frame(&mut switch, 0, Frame::Packet(multicast(0, 1, 2, 0)));
+    let actions = handle(&mut switch, Event::PortRoom { port: 1, frames: UNLIMITED });
+    let targets: Vec<u32> = sent_to(&actions, 1)
+        .iter()
+        .filter_map(|f| if let Frame::Packet(p) = f { Some(p.target) } else { None })
+        .collect();
+    assert_eq!(targets, [before, before + 1]);
+}
+
+/// Groups take no memory without bound: who names too many members is thrown out.
+#[test]
+fn groups_are_bounded() {
+    let nodes = 4096;
+    let mut switch = Switch::new(SwitchConfig::new(nodes)).unwrap();
+    let window = WindowLayout { node_bits: 12, offset_bits: 20 };
+    handle(&mut switch, Event::PortOpened { port: 0, room: UNLIMITED });
+    let hello = Frame::Hello { version: PROTOCOL_VERSION, node: 0, window, credits: [1; 4] };
+    frame(&mut switch, 0, hello);
+    let all: Vec<NodeId> = (1..nodes as NodeId).collect();
+    let pages = MAX_MEMBERSHIPS / all.len();
+    for page in 0..pages as u32 {
+        assert_eq!(frame(&mut switch, 0, Frame::Group { page, members: all.clone() }), []);
+    }
+    switch.audit().unwrap();
+    // Anew is not in addition; an ended one makes place.
+    assert_eq!(frame(&mut switch, 0, Frame::Group { page: 0, members: all.clone() }), []);
+    assert_eq!(frame(&mut switch, 0, Frame::Group { page: 0, members: vec![] }), []);
+    assert_eq!(frame(&mut switch, 0, Frame::Group { page: 1 << 30, members: all.clone() }), []);
+    let actions = frame(&mut switch, 0, Frame::Group { page: 0, members: all });
+    let (offered, expected) = ((pages as u64 + 1) * 4095, MAX_MEMBERSHIPS as u64);
+    assert_eq!(sent_to(&actions, 0), [Frame::Refuse { reason: Refusal::Protocol, offered, expected }]);
+}
+
+/// A node that multicasts without end and reads one frame at a time: the members, which answer honestly, are never blamed. One reply
+/// for each copy is no more than the bound on replies expects.
+fn slow_home(bug: Option<Bug>) -> Result<(), Failure> {
+    let mut world = World::new(Sizes { nodes: 4, given: 4, offered: 4 }, bug);
+    for node in 0..4 {
+        world.join(node)?;
+        world.perform(Op::Room { node, frames: 100 })?;
+    }
+    world.group(0, 5, u16::MAX)?;
+    for round in 0..2000 {
+        while world.multicast(0, 5)? {}
+        for node in 1..4 {
+            // One of them is slower than the others.
+            if node < 3 || round % 7 == 0 {
+                world.perform(Op::Room { node, frames: 1000 })?;
+                world.consume(node, 1000)?;
+            }
+        }
+        world.perform(Op::Room { node: 0, frames: 1 })?;
+        world.hibs[0].inbox.clear();
+    }
+    world.rest()
+}
+
+#[test]
+fn i13_a_home_that_reads_slowly_gathers_no_more_acknowledgements_than_copies() {
+    slow_home(None).unwrap();
+}
+
 // ---- the checks find the bugs ----
 
 /// Whether this very check fails on some random schedule (others may fail on others: a lost reply is also one that did
@@ -526,6 +715,12 @@ fn random_schedules_find_each_bug() {
         (Bug::DeliverAfterDown, "life_order"),
         (Bug::ForgetDown, "presence_told"),
         (Bug::RequestsFirst, "i13_replies_first"),
+        (Bug::DuplicateMulticast, "i8_per_pair_fifo"),
+        (Bug::SkipMember, "no_loss"),
+        (Bug::MulticastOvertakes, "i8_per_pair_fifo"),
+        (Bug::ReleaseEarly, "credits_cover_packets"),
+        (Bug::ForgetAbsentMember, "absent_answered"),
+        (Bug::AnyLife, "i8_per_pair_fifo"),
     ] {
         assert!(found_by_schedules(bug, check), "{bug:?} is not found by {check}");
     }
@@ -540,6 +735,21 @@ fn chosen_situations_find_each_bug() {
     assert_eq!(found(refusals(Some(Bug::SwapRefusal))), Some("refusal_values"));
     assert_eq!(found(violations(Some(Bug::BelieveSource))), Some("forged_source"));
     assert_eq!(found(violations(Some(Bug::AcceptWithoutCredit))), Some("no_credit"));
+    assert_eq!(found(violations(Some(Bug::KeepGroups))), Some("groups_end_with_a_life"));
+    assert_eq!(found(slow_home(Some(Bug::CreditsFirst))), Some("honest_nodes_stay"));
+}
+
+#[test]
+fn the_audit_finds_an_early_release() {
+    let mut switch = Switch::new(config(3, Some(Bug::ReleaseEarly))).unwrap();
+    for node in 0..3 {
+        join(&mut switch, node);
+    }
+    frame(&mut switch, 0, Frame::Group { page: 1, members: vec![1, 2] });
+    handle(&mut switch, Event::PortRoom { port: 2, frames: 0 });
+    switch.audit().unwrap();
+    frame(&mut switch, 0, Frame::Packet(multicast(0, 1, 1, 0)));
+    assert!(switch.audit().unwrap_err().contains("multicasts of node 0"));
 }
 
 #[test]

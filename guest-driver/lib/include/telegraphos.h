@@ -3,8 +3,8 @@
  * Telegraphos: load from and store into the memory of other virtual machines.
  *
  * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the whole sentence. Handles may be
- * used by several threads at once, but closed by only one, after all other use; operations and barriers are for one
- * thread at a time. Names and paths are UTF-8. Touching an import whose owner has withdrawn it or died is SIGBUS, also
+ * used by several threads at once, but closed by only one, after all other use; operations, barriers,
+ * broadcasts and their consumers are for one thread at a time. Names and paths are UTF-8. Touching an import whose owner has withdrawn it or died is SIGBUS, also
  * by launching an operation on it.
  *
  * Generated from the library; do not edit. Renew with
@@ -29,6 +29,12 @@ typedef struct tg_remote tg_remote;
 typedef struct tg_operation tg_operation;
 /* A barrier that was joined. */
 typedef struct tg_barrier tg_barrier;
+/* A copy of a segment that several nodes have copies of. */
+typedef struct tg_replicated tg_replicated;
+/* The producer of a broadcast. */
+typedef struct tg_broadcast tg_broadcast;
+/* A consumer of a broadcast. */
+typedef struct tg_consumer tg_consumer;
 /* Access counters armed for a page. */
 typedef struct tg_page_counter tg_page_counter;
 /* A notification queue of this node. (The kernel's header has a struct tg_queue, which is another thing.) */
@@ -55,6 +61,16 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_STYLE_SPECIAL 0x1
 /* Telegraphos II: contexts and keys, from user level. The default. */
 #define TG_STYLE_CONTEXT 0x2
+
+/* Modes of replicated segments */
+/* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24). */
+#define TG_REPLICA_NAIVE 0x1
+/* Stores go through the home, which multicasts them; a copy applies everything that comes back, so a program may see its own older store again. */
+#define TG_REPLICA_OWNER 0x2
+/* The same, with counters of pending writes (SPEC item 25): nobody sees values out of order. */
+#define TG_REPLICA_COUNTERS 0x3
+/* Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28). */
+#define TG_REPLICA_INVALIDATE 0x4
 
 /* Status codes, as in tg_state and from tg_last_status */
 /* Done. */
@@ -117,6 +133,12 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_ERR_NOT_QUEUE 0x1c
 /* The node of the queue has no hold slots left for another import of a queue, or more elements came than were reserved. */
 #define TG_ERR_NO_HOLD 0x1d
+/* The page is not replicated, or not in this mode, or its home is another node. */
+#define TG_ERR_NOT_HOME 0x1e
+/* The copy is not valid any more: another store has been made. */
+#define TG_ERR_INVALIDATED 0x1f
+/* The page is moving to another home; the store is sent there. */
+#define TG_ERR_MOVING 0x20
 
 /* How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node. */
 typedef struct tg_export_options {
@@ -181,6 +203,24 @@ typedef struct tg_queue_status {
 	/* Zero. */
 	uint8_t reserved[6];
 } tg_queue_status;
+
+/* What has become of a replicated segment. */
+typedef struct tg_replicated_state {
+	/* The node that orders the stores. */
+	uint32_t home;
+	/* Why it is an orphan, TG_ERR_*: touching it is SIGBUS until it is adopted. TG_OK if it has a home. */
+	uint32_t orphan;
+	/* 1 while stores outrun the network: the next one waits. */
+	uint8_t congested;
+	/* 1 after a store was lost, until tg_replicated_acknowledge; later stores are dropped. */
+	uint8_t cut;
+	/* 1 if it is gone, or an orphan. */
+	uint8_t dead;
+	/* Zero. */
+	uint8_t reserved;
+	/* The first error since the last tg_replicated_acknowledge: TG_ERR_*, or TG_OK. */
+	uint32_t status;
+} tg_replicated_state;
 
 /* What page access counters say. */
 typedef struct tg_count {
@@ -441,6 +481,108 @@ int tg_counter_fd(const tg_page_counter *counter);
 
 /* Disarms access counters. */
 int tg_counter_disarm(tg_page_counter *counter);
+
+/* Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6. */
+int tg_replicated_create(const tg_node *node, const char *name, uint64_t size, uint32_t mode, const tg_export_options *options, tg_replicated **replicated);
+
+/* Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options, or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this node become the home. */
+int tg_replicated_join(const tg_node *node, uint16_t home, const char *name, uint32_t mode, const tg_export_options *options, tg_replicated **replicated);
+
+/* Has a segment made with TG_REPLICA_NAIVE take the stores of another node, which has made it too. */
+int tg_replicated_join_peer(const tg_replicated *replicated, uint16_t peer);
+
+/* Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become orphans. */
+int tg_replicated_leave(tg_replicated *replicated);
+
+/* Bytes of a replicated segment. */
+uint64_t tg_replicated_size(const tg_replicated *replicated);
+
+/* Where this node's copy lies, read-only. A raw read may miss a store that this process has just made: tg_replicated_settle before it, or tg_load8 to tg_load64 instead. */
+const void *tg_replicated_memory(const tg_replicated *replicated);
+
+/* Where the window lies, for stores of aligned words of 1, 2, 4 or 8 bytes, never for memcpy; tg_replicated_announce before. */
+volatile void *tg_replicated_window(const tg_replicated *replicated);
+
+/* Tells that this process is about to make so many stores through tg_replicated_window, no more and no fewer. */
+int tg_replicated_announce(const tg_replicated *replicated, uint64_t count);
+
+/* One pointer for loads and stores, both by the board of this node: a load through it is behind this process's stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call on tg_load8 to tg_load64 make such a trip too. */
+volatile void *tg_replicated_trapped(const tg_replicated *replicated);
+
+/* The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it are refused. It belongs to the segment: do not close it. */
+const tg_remote *tg_replicated_remote(const tg_replicated *replicated);
+
+/* Stores to all copies with one instruction, and returns before any has the value. */
+int tg_store8(const tg_replicated *replicated, uint64_t offset, uint8_t value);
+
+/* See tg_store8. */
+int tg_store16(const tg_replicated *replicated, uint64_t offset, uint16_t value);
+
+/* See tg_store8. */
+int tg_store32(const tg_replicated *replicated, uint64_t offset, uint32_t value);
+
+/* See tg_store8. */
+int tg_store64(const tg_replicated *replicated, uint64_t offset, uint64_t value);
+
+/* Loads from this node's copy, with acquire ordering; never older than this process's own last store. */
+int tg_load8(const tg_replicated *replicated, uint64_t offset, uint8_t *value);
+
+/* See tg_load8. */
+int tg_load16(const tg_replicated *replicated, uint64_t offset, uint16_t *value);
+
+/* See tg_load8. */
+int tg_load32(const tg_replicated *replicated, uint64_t offset, uint32_t *value);
+
+/* See tg_load8. */
+int tg_load64(const tg_replicated *replicated, uint64_t offset, uint64_t *value);
+
+/* Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32 of tg_replicated_remote. */
+int tg_load_trapped64(const tg_replicated *replicated, uint64_t offset, uint64_t *value);
+
+/* Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never). Of other copies tells tg_replicated_quiet. */
+int tg_replicated_settle(const tg_replicated *replicated, int64_t nanoseconds);
+
+/* Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds (negative: never). */
+int tg_replicated_quiet(const tg_replicated *replicated, int64_t nanoseconds);
+
+/* What has become of a replicated segment. */
+int tg_replicated_state_of(const tg_replicated *replicated, tg_replicated_state *state);
+
+/* Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other thread uses it meanwhile. */
+int tg_replicated_acknowledge(const tg_replicated *replicated);
+
+/* Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No other thread uses it meanwhile. */
+int tg_replicated_adopt(const tg_replicated *replicated);
+
+/* Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again. */
+int tg_replicated_take_home(const tg_replicated *replicated);
+
+/* As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy of this node. */
+int tg_replicated_lock(const tg_replicated *replicated, uint64_t offset, int64_t nanoseconds, uint64_t *ticket);
+
+/* As tg_unlock. */
+int tg_replicated_unlock(const tg_replicated *replicated, uint64_t offset, uint64_t ticket);
+
+/* Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time. */
+int tg_broadcast_create(const tg_node *node, const char *name, uint32_t slots, uint32_t message, uint32_t consumers, const tg_export_options *options, tg_broadcast **broadcast);
+
+/* Waits until there are so many consumers, -EAGAIN after so many nanoseconds (negative: never). */
+int tg_broadcast_wait_consumers(tg_broadcast *broadcast, uint32_t count, int64_t nanoseconds);
+
+/* Stores a message for all consumers; waits for the slowest, -EAGAIN after so many nanoseconds (negative: never). */
+int tg_broadcast_push(tg_broadcast *broadcast, const void *message, uint32_t length, int64_t nanoseconds);
+
+/* Ends a broadcast: waits until all consumers have all messages and have left, -EAGAIN after so many nanoseconds (negative: never). It is gone in any case. */
+int tg_broadcast_finish(tg_broadcast *broadcast, int64_t nanoseconds);
+
+/* Becomes a consumer of the broadcast of another node. The secret has 16 bytes, or is NULL. For one thread at a time. */
+int tg_broadcast_join(const tg_node *node, uint16_t producer, const char *name, const uint8_t *secret, tg_consumer **consumer);
+
+/* Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE for a longer message, which is lost. */
+int tg_consumer_pop(tg_consumer *consumer, void *message, uint32_t size, uint32_t *length, int64_t nanoseconds);
+
+/* Gives a consumer's place up. */
+int tg_consumer_leave(tg_consumer *consumer);
 
 /* Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative: for ever). */
 int tg_wait_error(const tg_node *node, int64_t milliseconds);

@@ -26,6 +26,11 @@ mod sealed {
         /// # Safety
         /// As for `window_load`, and all who access the memory meanwhile do so atomically.
         unsafe fn load_acquire(at: *mut Self) -> Self;
+        /// Load (acquire) from memory that others store to and that is mapped read-only.
+        ///
+        /// # Safety
+        /// As for `window_load`, and all who store to the memory meanwhile do so atomically.
+        unsafe fn load_copy(at: *const Self) -> Self;
         /// Store to memory that others load from.
         ///
         /// # Safety
@@ -106,6 +111,15 @@ macro_rules! word {
             unsafe fn load_acquire(at: *mut Self) -> Self {
                 // SAFETY: the caller vouches for `at` and for the others.
                 unsafe { <$atomic>::from_ptr(at) }.load(Ordering::Acquire)
+            }
+
+            #[inline(always)]
+            unsafe fn load_copy(at: *const Self) -> Self {
+                // Of atomic accesses, only relaxed loads of at most a register are promised to work on read-only memory.
+                // SAFETY: the caller vouches for `at` and for the others; nothing is stored.
+                let value = unsafe { <$atomic>::from_ptr(at.cast_mut()) }.load(Ordering::Relaxed);
+                std::sync::atomic::fence(Ordering::Acquire);
+                value
             }
 
             #[inline(always)]
@@ -191,6 +205,7 @@ mod tests {
                 T::window_store(at, value);
                 assert_eq!(T::window_load(at), value);
                 assert_eq!(T::load_acquire(at), value);
+                assert_eq!(T::load_copy(at), value);
             }
             // Neighbours are untouched: the instruction is exactly as wide as the word.
             let mut expected = [0x55u8; 32];

@@ -83,6 +83,18 @@ impl Remote {
 }
 
 impl PageCounter {
+    /// For tests of what does not reach the board: it goes off when told.
+    #[cfg(test)]
+    pub(crate) fn without_board(inner: &Arc<Inner>) -> PageCounter {
+        PageCounter { inner: inner.clone(), number: u32::MAX, event: new_eventfd().unwrap(), label: "x".into() }
+    }
+
+    /// What the driver does when it goes off.
+    #[cfg(test)]
+    pub(crate) fn fire(&self) {
+        rustix::io::write(&self.event, &1u64.to_ne_bytes()).unwrap();
+    }
+
     /// What is left, and what has gone off. A system call.
     pub fn read(&self) -> Result<Count> {
         let mut counter = uapi::Counter { counter: self.number, ..uapi::Counter::default() };

@@ -57,6 +57,24 @@ pub enum Error {
         /// The driver's answer.
         errno: Errno,
     },
+    /// The driver did not make a replicated segment.
+    #[error("replicated segment {name:?} of {size} bytes is not made: {}", replicate_reason(*.status, *.errno))]
+    Replicate {
+        /// Its name.
+        name: String,
+        /// Its size in bytes.
+        size: u64,
+        /// Why, if it is one of the board's reasons.
+        status: Option<Status>,
+        /// The driver's answer.
+        errno: Errno,
+    },
+    /// The producer of a broadcast has gone on without this consumer, which was too slow.
+    #[error("{what}: the producer has gone on without this consumer, which did not keep up: join again, further on")]
+    Evicted {
+        /// The broadcast.
+        what: String,
+    },
     /// The driver did not make a queue.
     #[error("queue {name:?} of 1 + {quota} buffers of {words} words is not made: {}", queue_reason(*.errno))]
     Queue {
@@ -162,7 +180,7 @@ impl Error {
     /// The board's reason, if there is one.
     pub fn status(&self) -> Option<Status> {
         match self {
-            Error::Import { status, .. } => *status,
+            Error::Import { status, .. } | Error::Replicate { status, .. } => *status,
             Error::Failed { status, .. } => Some(*status),
             Error::Export { errno, .. } | Error::Queue { errno, .. } => status_of(*errno),
             Error::Broken { broken, .. } if broken.fault == Fault::Header => Some(Status::QueueHeader),
@@ -178,6 +196,7 @@ impl Error {
             | Error::Export { errno, .. }
             | Error::Queue { errno, .. }
             | Error::Import { errno, .. }
+            | Error::Replicate { errno, .. }
             | Error::Os { errno, .. } => *errno,
             Error::Abi { .. } => Errno::PROTO,
             Error::Argument { .. } | Error::Bounds { .. } | Error::Misaligned { .. } => Errno::INVAL,
@@ -185,6 +204,7 @@ impl Error {
             Error::Failed { status, .. } => return errno_of(*status),
             Error::Broken { .. } => Errno::IO,
             Error::Pending { .. } => Errno::AGAIN,
+            Error::Evicted { .. } => Errno::OVERFLOW,
             Error::Gone { .. } => Errno::NODEV,
         }
         .raw_os_error()
@@ -225,6 +245,7 @@ const ERRNOS: &[(Status, Errno)] = &[
     (Status::QueueHeader, Errno::IO),
     (Status::NotQueue, Errno::INVAL),
     (Status::NoHold, Errno::NOSPC),
+    (Status::Moving, Errno::BUSY),
 ];
 
 /// The errno of a status, 0 for [`Status::Ok`]; what has no better one is EREMOTEIO.
@@ -269,6 +290,20 @@ fn export_reason(errno: Errno) -> String {
     }
 }
 
+fn replicate_reason(status: Option<Status>, errno: Errno) -> String {
+    match (status, errno) {
+        (_, Errno::NOSPC) => {
+            "the board's table of exports or of imports is full, or this process has 256 replicated segments: leave some first"
+                .into()
+        }
+        (Some(Status::NameTaken), _) | (None, Errno::EXIST | Errno::NOMEM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NODEV) => {
+            export_reason(errno)
+        }
+        (Some(status), _) => format!("{}{}", status_text(status), status_remedy(status)),
+        (None, errno) => errno.to_string(),
+    }
+}
+
 fn queue_reason(errno: Errno) -> String {
     match errno {
         Errno::INVAL => {
@@ -302,6 +337,17 @@ fn import_reason(object: Object, name: &str, node: u32, status: Option<Status>, 
         Some(Status::NoSegment) => format!("{object} does not exist: is its owner running?"),
         Some(Status::NotQueue) if kind == Object::Queue => {
             format!("{object} cannot be imported: it is a segment, not a queue; Node::import opens it")
+        }
+        Some(Status::NotHome) if kind == Object::Replicated => {
+            format!(
+                "{object} cannot be joined: it is not replicated in this mode there, or that node is not its home, which may have moved; \
+                 ask one of its nodes for it"
+            )
+        }
+        Some(Status::Busy) if kind == Object::Replicated => {
+            format!(
+                "{object} cannot be joined: this node has a copy of it already, or its home is not ready; try again"
+            )
         }
         Some(Status::NoHold) => format!(
             "{object} cannot be imported: node {node} has no hold slots left for another import of a queue; close some \
@@ -340,6 +386,8 @@ pub enum Object {
     Segment,
     /// A notification queue.
     Queue,
+    /// A replicated segment.
+    Replicated,
 }
 
 impl Object {
@@ -354,6 +402,7 @@ impl std::fmt::Display for Object {
         f.write_str(match self {
             Object::Segment => "segment",
             Object::Queue => "queue",
+            Object::Replicated => "replicated segment",
         })
     }
 }
@@ -379,6 +428,11 @@ fn status_remedy(status: Status) -> &'static str {
         Status::NotLocal => "; copy by way of memory of this node",
         Status::NoSpace => "; give something up first",
         Status::QueueHeader => "; a process that maps the queue has written there: make it anew, and import it again",
+        Status::NotHome => {
+            "; ask one of its nodes for its home and join, import or take it there; if it has gone, one of them adopts it"
+        }
+        Status::Moving | Status::Busy => "; try again",
+        Status::Invalidated => "; load again",
         Status::NotQueue => "; enqueue through Queue::import only",
         _ => "",
     }

@@ -9,13 +9,13 @@
 //!
 //! What C promises, for all functions: a handle is NULL or came from this library and has not been closed; a string is
 //! NULL or ends with a zero byte; any other pointer is NULL or points to what its type says. NULL where something is needed is
-//! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use; operations and
-//! barriers are for one thread at a time. An export, import, queue, operation or counter keeps its node open.
+//! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use; operations,
+//! barriers, broadcasts and their consumers are for one thread at a time. All of them keep their node open.
 
-use crate::sync::{Barrier, TicketLock};
+use crate::sync::{Barrier, LockMemory, TicketLock};
 use crate::{
-    AtomicWord, Error, LaunchStyle, Node, NodeId, Operation, Outcome, PageCounter, Queue, Remote, RemoteQueue, Result,
-    Rights, Secret, Segment, State, Status, Word,
+    AtomicWord, Broadcast, BroadcastConsumer, Error, LaunchStyle, Node, NodeId, Operation, Outcome, PageCounter, Queue,
+    Remote, RemoteQueue, ReplicaMode, Replicated, Result, Rights, Secret, Segment, State, Status, Word,
 };
 use rustix::io::Errno;
 use std::cell::{Cell, RefCell};
@@ -76,6 +76,15 @@ c_types! {
     *const PageCounter => "const tg_page_counter *";
     *mut *mut PageCounter => "tg_page_counter **";
     *mut CountState => "tg_count *";
+    *mut Replicated => "tg_replicated *";
+    *const Replicated => "const tg_replicated *";
+    *mut *mut Replicated => "tg_replicated **";
+    *mut Broadcast => "tg_broadcast *";
+    *mut *mut Broadcast => "tg_broadcast **";
+    *mut BroadcastConsumer => "tg_consumer *";
+    *mut *mut BroadcastConsumer => "tg_consumer **";
+    *mut ReplicatedState => "tg_replicated_state *";
+    *const c_void => "const void *";
     *const ExportOptions => "const tg_export_options *";
     *mut ImportState => "tg_state *";
     *mut Queue => "tg_queue *";
@@ -187,6 +196,26 @@ record! { IMPORT_STATE, "tg_state",
         /// Zero.
         pub reserved: u8,
         /// The first error since the last tg_acknowledge: TG_ERR_*, or TG_OK.
+        pub status: u32,
+    }
+}
+
+record! { REPLICATED_STATE, "tg_replicated_state",
+    /// What has become of a replicated segment.
+    pub struct ReplicatedState {
+        /// The node that orders the stores.
+        pub home: u32,
+        /// Why it is an orphan, TG_ERR_*: touching it is SIGBUS until it is adopted. TG_OK if it has a home.
+        pub orphan: u32,
+        /// 1 while stores outrun the network: the next one waits.
+        pub congested: u8,
+        /// 1 after a store was lost, until tg_replicated_acknowledge; later stores are dropped.
+        pub cut: u8,
+        /// 1 if it is gone, or an orphan.
+        pub dead: u8,
+        /// Zero.
+        pub reserved: u8,
+        /// The first error since the last tg_replicated_acknowledge: TG_ERR_*, or TG_OK.
         pub status: u32,
     }
 }
@@ -361,6 +390,77 @@ unsafe fn get<T: Word>(remote: *const Remote, offset: u64, value: *mut T) -> c_i
         unsafe { value.write(found) };
         Ok(0)
     })
+}
+
+/// # Safety
+/// As the module says.
+unsafe fn store<T: Word>(replicated: *const Replicated, offset: u64, value: T) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { given(replicated, "the replicated segment")? }.store(offset, value)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As the module says.
+unsafe fn load<T: Word>(
+    replicated: *const Replicated,
+    value: *mut T,
+    load: impl FnOnce(&Replicated) -> Result<T>,
+) -> c_int {
+    guard(|| {
+        if value.is_null() {
+            return Err(missing("the place for the value"));
+        }
+        // SAFETY: the caller's promise.
+        let found = load(unsafe { given(replicated, "the replicated segment")? })?;
+        // SAFETY: the caller's promise.
+        unsafe { value.write(found) };
+        Ok(0)
+    })
+}
+
+/// Takes a ticket lock, which C unlocks; `ticket` is the caller's place for it, or null.
+fn lock<M: LockMemory>(memory: &M, offset: u64, nanoseconds: i64, ticket: *mut u64) -> Result<c_int> {
+    if ticket.is_null() {
+        return Err(missing("the place for the ticket"));
+    }
+    let lock = TicketLock::new(memory, offset)?;
+    let guard = match limit(nanoseconds) {
+        Some(limit) => lock.lock_timeout(limit)?,
+        None => lock.lock()?,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { ticket.write(guard.ticket()) };
+    std::mem::forget(guard);
+    Ok(0)
+}
+
+/// The mode of a replicated segment from C, 0 for the default.
+fn replica_mode(number: u32) -> Result<ReplicaMode> {
+    match number {
+        0 => Ok(ReplicaMode::default()),
+        number => ReplicaMode::from_u32(number).ok_or_else(|| Error::Argument {
+            what: "the mode of a replicated segment",
+            value: number.to_string(),
+            expected: "TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE, or 0 for TG_REPLICA_COUNTERS".into(),
+        }),
+    }
+}
+
+/// Whom options admit.
+///
+/// # Safety
+/// As the module says.
+unsafe fn listed(options: &ExportOptions) -> Result<Option<&[NodeId]>> {
+    if options.node_count == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let first = unsafe { given(options.nodes, "the list of nodes")? };
+    // SAFETY: the caller's promise.
+    Ok(Some(unsafe { std::slice::from_raw_parts(first, options.node_count as usize) }))
 }
 
 /// Nanoseconds from C, negative for no limit.
@@ -538,9 +638,7 @@ functions! {
                     if options.mode != 0 {
                         builder = builder.mode(options.mode);
                     }
-                    if options.node_count != 0 {
-                        let first = given(options.nodes, "the list of nodes")?;
-                        let nodes: &[NodeId] = std::slice::from_raw_parts(first, options.node_count as usize);
+                    if let Some(nodes) = listed(options)? {
                         builder = builder.nodes(nodes);
                     }
                 }
@@ -897,22 +995,8 @@ functions! {
 
     /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
     fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
-        guard(|| {
-            if ticket.is_null() {
-                return Err(missing("the place for the ticket"));
-            }
-            // SAFETY: the caller's promise.
-            let lock = TicketLock::new(unsafe { given(remote, "the import")? }, offset)?;
-            let guard = match limit(nanoseconds) {
-                Some(limit) => lock.lock_timeout(limit)?,
-                None => lock.lock()?,
-            };
-            // SAFETY: the caller's promise.
-            unsafe { ticket.write(guard.ticket()) };
-            // C unlocks it.
-            std::mem::forget(guard);
-            Ok(0)
-        })
+        // SAFETY: the caller's promise.
+        guard(|| lock(unsafe { given(remote, "the import")? }, offset, nanoseconds, ticket))
     }
 
     /// Waits for quiet of all imports of the node handle, then lets the next one in.
@@ -1252,6 +1336,371 @@ functions! {
         })
     }
 
+    /// Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6.
+    fn tg_replicated_create(
+        node: *const Node, name: *const c_char, size: u64, mode: u32, options: *const ExportOptions,
+        replicated: *mut *mut Replicated
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(replicated, || {
+                let mut builder = Replicated::create(given(node, "the node")?, text(name, "the name")?, size)
+                    .replica_mode(replica_mode(mode)?);
+                if let Some(options) = options.as_ref() {
+                    builder = builder.secret(options.secret);
+                    if options.mode != 0 {
+                        builder = builder.mode(options.mode);
+                    }
+                    if let Some(nodes) = listed(options)? {
+                        builder = builder.nodes(nodes);
+                    }
+                }
+                builder.create()
+            })
+        }
+    }
+
+    /// Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options, or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this node become the home.
+    fn tg_replicated_join(
+        node: *const Node, home: u16, name: *const c_char, mode: u32, options: *const ExportOptions,
+        replicated: *mut *mut Replicated
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(replicated, || {
+                let mut builder = Replicated::join(given(node, "the node")?, home, text(name, "the name")?)
+                    .replica_mode(replica_mode(mode)?);
+                if let Some(options) = options.as_ref() {
+                    builder = builder.secret(options.secret);
+                    if options.mode != 0 {
+                        builder = builder.mode(options.mode);
+                    }
+                    if let Some(nodes) = listed(options)? {
+                        builder = builder.nodes(nodes);
+                    }
+                }
+                builder.open()
+            })
+        }
+    }
+
+    /// Has a segment made with TG_REPLICA_NAIVE take the stores of another node, which has made it too.
+    fn tg_replicated_join_peer(replicated: *const Replicated, peer: u16) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(replicated, "the replicated segment")? }.join_peer(peer)?;
+            Ok(0)
+        })
+    }
+
+    /// Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become orphans.
+    fn tg_replicated_leave(replicated: *mut Replicated) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { take(replicated) }.map_or(Ok(()), Replicated::leave)?;
+            Ok(0)
+        })
+    }
+
+    /// Bytes of a replicated segment.
+    fn tg_replicated_size(replicated: *const Replicated) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { replicated.as_ref() }.map_or(0, Replicated::size)
+    }
+
+    /// Where this node's copy lies, read-only. A raw read may miss a store that this process has just made: tg_replicated_settle before it, or tg_load8 to tg_load64 instead.
+    fn tg_replicated_memory(replicated: *const Replicated) -> *const c_void {
+        // SAFETY: the caller's promise.
+        unsafe { replicated.as_ref() }.map_or(std::ptr::null(), |r| r.as_ptr().cast())
+    }
+
+    /// Where the window lies, for stores of aligned words of 1, 2, 4 or 8 bytes, never for memcpy; tg_replicated_announce before.
+    fn tg_replicated_window(replicated: *const Replicated) -> Window {
+        // SAFETY: the caller's promise.
+        Window(unsafe { replicated.as_ref() }.map_or(std::ptr::null_mut(), |r| r.window_ptr().cast()))
+    }
+
+    /// Tells that this process is about to make so many stores through tg_replicated_window, no more and no fewer.
+    fn tg_replicated_announce(replicated: *const Replicated, count: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(replicated, "the replicated segment")? }.announce(count);
+            Ok(0)
+        })
+    }
+
+    /// One pointer for loads and stores, both by the board of this node: a load through it is behind this process's stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call on tg_load8 to tg_load64 make such a trip too.
+    fn tg_replicated_trapped(replicated: *const Replicated) -> Window {
+        // SAFETY: the caller's promise.
+        Window(unsafe { replicated.as_ref() }.map_or(std::ptr::null_mut(), |r| r.trapped_ptr().cast()))
+    }
+
+    /// The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it are refused. It belongs to the segment: do not close it.
+    fn tg_replicated_remote(replicated: *const Replicated) -> *const Remote {
+        // SAFETY: the caller's promise.
+        unsafe { replicated.as_ref() }.map_or(std::ptr::null(), |r| std::ptr::from_ref(r.remote()))
+    }
+
+    /// Stores to all copies with one instruction, and returns before any has the value.
+    fn tg_store8(replicated: *const Replicated, offset: u64, value: u8) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { store(replicated, offset, value) }
+    }
+
+    /// See tg_store8.
+    fn tg_store16(replicated: *const Replicated, offset: u64, value: u16) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { store(replicated, offset, value) }
+    }
+
+    /// See tg_store8.
+    fn tg_store32(replicated: *const Replicated, offset: u64, value: u32) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { store(replicated, offset, value) }
+    }
+
+    /// See tg_store8.
+    fn tg_store64(replicated: *const Replicated, offset: u64, value: u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { store(replicated, offset, value) }
+    }
+
+    /// Loads from this node's copy, with acquire ordering; never older than this process's own last store.
+    fn tg_load8(replicated: *const Replicated, offset: u64, value: *mut u8) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { load(replicated, value, |r| r.load(offset)) }
+    }
+
+    /// See tg_load8.
+    fn tg_load16(replicated: *const Replicated, offset: u64, value: *mut u16) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { load(replicated, value, |r| r.load(offset)) }
+    }
+
+    /// See tg_load8.
+    fn tg_load32(replicated: *const Replicated, offset: u64, value: *mut u32) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { load(replicated, value, |r| r.load(offset)) }
+    }
+
+    /// See tg_load8.
+    fn tg_load64(replicated: *const Replicated, offset: u64, value: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { load(replicated, value, |r| r.load(offset)) }
+    }
+
+    /// Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32 of tg_replicated_remote.
+    fn tg_load_trapped64(replicated: *const Replicated, offset: u64, value: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { load(replicated, value, |r| r.load_trapped(offset)) }
+    }
+
+    /// Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never). Of other copies tells tg_replicated_quiet.
+    fn tg_replicated_settle(replicated: *const Replicated, nanoseconds: i64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(replicated, "the replicated segment")? }.settle(limit(nanoseconds))?;
+            Ok(0)
+        })
+    }
+
+    /// Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds (negative: never).
+    fn tg_replicated_quiet(replicated: *const Replicated, nanoseconds: i64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            let replicated = unsafe { given(replicated, "the replicated segment")? };
+            match limit(nanoseconds) {
+                Some(limit) => replicated.quiet_timeout(limit)?,
+                None => replicated.quiet()?,
+            }
+            Ok(0)
+        })
+    }
+
+    /// What has become of a replicated segment.
+    fn tg_replicated_state_of(replicated: *const Replicated, state: *mut ReplicatedState) -> c_int {
+        guard(|| {
+            if state.is_null() {
+                return Err(missing("the place for the state"));
+            }
+            // SAFETY: the caller's promise.
+            let found = unsafe { given(replicated, "the replicated segment")? }.state()?;
+            let number = |status: Option<Status>| status.unwrap_or(Status::Ok) as u32;
+            let found = ReplicatedState {
+                home: found.home.into(),
+                orphan: number(found.orphan),
+                congested: found.window.congested.into(),
+                cut: found.window.cut.into(),
+                dead: found.window.dead.into(),
+                reserved: 0,
+                status: number(found.window.error),
+            };
+            // SAFETY: the caller's promise.
+            unsafe { state.write(found) };
+            Ok(0)
+        })
+    }
+
+    /// Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other thread uses it meanwhile.
+    fn tg_replicated_acknowledge(replicated: *const Replicated) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(replicated, "the replicated segment")? }.acknowledge()?;
+            Ok(0)
+        })
+    }
+
+    /// Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No other thread uses it meanwhile.
+    fn tg_replicated_adopt(replicated: *const Replicated) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(replicated, "the replicated segment")? }.adopt()?;
+            Ok(0)
+        })
+    }
+
+    /// Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again.
+    fn tg_replicated_take_home(replicated: *const Replicated) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(replicated, "the replicated segment")? }.take_home()?;
+            Ok(0)
+        })
+    }
+
+    /// As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy of this node.
+    fn tg_replicated_lock(replicated: *const Replicated, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| lock(unsafe { given(replicated, "the replicated segment")? }, offset, nanoseconds, ticket))
+    }
+
+    /// As tg_unlock.
+    fn tg_replicated_unlock(replicated: *const Replicated, offset: u64, ticket: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            TicketLock::new(unsafe { given(replicated, "the replicated segment")? }, offset)?.unlock(ticket)?;
+            Ok(0)
+        })
+    }
+
+    /// Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time.
+    fn tg_broadcast_create(
+        node: *const Node, name: *const c_char, slots: u32, message: u32, consumers: u32, options: *const ExportOptions,
+        broadcast: *mut *mut Broadcast
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(broadcast, || {
+                let mut builder = Broadcast::create(given(node, "the node")?, text(name, "the name")?);
+                if slots != 0 {
+                    builder = builder.slots(slots);
+                }
+                if message != 0 {
+                    builder = builder.message(message);
+                }
+                if consumers != 0 {
+                    builder = builder.consumers(consumers);
+                }
+                if let Some(options) = options.as_ref() {
+                    builder = builder.secret(options.secret);
+                    if options.mode != 0 {
+                        builder = builder.mode(options.mode);
+                    }
+                    if let Some(nodes) = listed(options)? {
+                        builder = builder.nodes(nodes);
+                    }
+                }
+                builder.create()
+            })
+        }
+    }
+
+    /// Waits until there are so many consumers, -EAGAIN after so many nanoseconds (negative: never).
+    fn tg_broadcast_wait_consumers(broadcast: *mut Broadcast, count: u32, nanoseconds: i64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            let broadcast = unsafe { given_alone(broadcast, "the broadcast")? };
+            broadcast.wait_consumers(count as usize, limit(nanoseconds))?;
+            Ok(0)
+        })
+    }
+
+    /// Stores a message for all consumers; waits for the slowest, -EAGAIN after so many nanoseconds (negative: never).
+    fn tg_broadcast_push(broadcast: *mut Broadcast, message: *const c_void, length: u32, nanoseconds: i64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            let broadcast = unsafe { given_alone(broadcast, "the broadcast")? };
+            let message = match length {
+                0 => &[],
+                // SAFETY: the caller's promise.
+                _ => unsafe { std::slice::from_raw_parts(given(message.cast(), "the message")?, length as usize) },
+            };
+            broadcast.push(message, limit(nanoseconds))?;
+            Ok(0)
+        })
+    }
+
+    /// Ends a broadcast: waits until all consumers have all messages and have left, -EAGAIN after so many nanoseconds (negative: never). It is gone in any case.
+    fn tg_broadcast_finish(broadcast: *mut Broadcast, nanoseconds: i64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { take(broadcast) }.map_or(Ok(()), |b| b.finish(limit(nanoseconds)))?;
+            Ok(0)
+        })
+    }
+
+    /// Becomes a consumer of the broadcast of another node. The secret has 16 bytes, or is NULL. For one thread at a time.
+    fn tg_broadcast_join(
+        node: *const Node, producer: u16, name: *const c_char, secret: *const u8, consumer: *mut *mut BroadcastConsumer
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(consumer, || {
+                let mut builder = Broadcast::join(given(node, "the node")?, producer, text(name, "the name")?);
+                if let Some(secret) = secret.cast::<Secret>().as_ref() {
+                    builder = builder.secret(*secret);
+                }
+                builder.open()
+            })
+        }
+    }
+
+    /// Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE for a longer message, which is lost.
+    fn tg_consumer_pop(
+        consumer: *mut BroadcastConsumer, message: *mut c_void, size: u32, length: *mut u32, nanoseconds: i64
+    ) -> c_int {
+        guard(|| {
+            if message.is_null() || length.is_null() {
+                return Err(missing("the place for the message, or for its length,"));
+            }
+            let mut bytes = Vec::new();
+            // SAFETY: the caller's promise.
+            let consumer = unsafe { given_alone(consumer, "the consumer")? };
+            if !consumer.pop_into(&mut bytes, limit(nanoseconds))? {
+                return Ok(0);
+            }
+            if bytes.len() > size as usize {
+                let what = format!("a message of {} bytes for {size} bytes of memory", bytes.len());
+                return Err(Error::Os { what, errno: Errno::MSGSIZE });
+            }
+            // SAFETY: the caller's promise; a message is shorter than 64 KiB.
+            unsafe {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), message.cast(), bytes.len());
+                length.write(bytes.len() as u32);
+            }
+            Ok(1)
+        })
+    }
+
+    /// Gives a consumer's place up.
+    fn tg_consumer_leave(consumer: *mut BroadcastConsumer) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { take(consumer) }.map_or(Ok(()), BroadcastConsumer::leave)?;
+            Ok(0)
+        })
+    }
+
     /// Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative: for ever).
     fn tg_wait_error(node: *const Node, milliseconds: i64) -> c_int {
         guard(|| {
@@ -1315,8 +1764,8 @@ pub fn header() -> String {
  * Telegraphos: load from and store into the memory of other virtual machines.
  *
  * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the whole sentence. Handles may be
- * used by several threads at once, but closed by only one, after all other use; operations and barriers are for one
- * thread at a time. Names and paths are UTF-8. Touching an import whose owner has withdrawn it or died is SIGBUS, also
+ * used by several threads at once, but closed by only one, after all other use; operations, barriers,
+ * broadcasts and their consumers are for one thread at a time. Names and paths are UTF-8. Touching an import whose owner has withdrawn it or died is SIGBUS, also
  * by launching an operation on it.
  *
  * Generated from the library; do not edit. Renew with
@@ -1341,6 +1790,12 @@ typedef struct tg_remote tg_remote;
 typedef struct tg_operation tg_operation;
 /* A barrier that was joined. */
 typedef struct tg_barrier tg_barrier;
+/* A copy of a segment that several nodes have copies of. */
+typedef struct tg_replicated tg_replicated;
+/* The producer of a broadcast. */
+typedef struct tg_broadcast tg_broadcast;
+/* A consumer of a broadcast. */
+typedef struct tg_consumer tg_consumer;
 /* Access counters armed for a page. */
 typedef struct tg_page_counter tg_page_counter;
 /* A notification queue of this node. (The kernel's header has a struct tg_queue, which is another thing.) */
@@ -1353,6 +1808,7 @@ typedef struct tg_remote_queue tg_remote_queue;
     let tables = [
         ("Rights", Rights::NAMES),
         ("Launch styles", STYLES),
+        ("Modes of replicated segments", telegraphos_wire::admin::MODES),
         ("Status codes, as in tg_state and from tg_last_status", Status::ALL),
     ];
     for (title, table) in tables {
@@ -1364,7 +1820,7 @@ typedef struct tg_remote_queue tg_remote_queue;
         }
         out.push('\n');
     }
-    for record in [&EXPORT_OPTIONS, &IMPORT_STATE, &QUEUE_OPTIONS, &QUEUE_STATUS, &COUNT] {
+    for record in [&EXPORT_OPTIONS, &IMPORT_STATE, &QUEUE_OPTIONS, &QUEUE_STATUS, &REPLICATED_STATE, &COUNT] {
         comment(&mut out, "", record.doc);
         let _ = writeln!(out, "typedef struct {} {{", record.name);
         for Field { name, before, after, doc } in record.fields {
@@ -1420,6 +1876,18 @@ mod tests {
             assert_eq!(tg_queue_close(std::ptr::null_mut()) | tg_queue_unimport(std::ptr::null_mut()), 0);
             assert_eq!(tg_unexport(std::ptr::null_mut()), 0);
             assert!(tg_segment_memory(std::ptr::null()).is_null());
+            assert!(
+                tg_replicated_memory(std::ptr::null()).is_null() && tg_replicated_remote(std::ptr::null()).is_null()
+            );
+            assert_eq!(tg_replicated_take_home(std::ptr::null()), invalid);
+            assert_eq!(tg_replicated_lock(std::ptr::null(), 0, 0, std::ptr::null_mut()), invalid);
+            assert_eq!(last_error(), "the replicated segment is NULL: expected a pointer");
+            assert_eq!(tg_store8(std::ptr::null(), 0, 1), invalid);
+            assert_eq!(last_error(), "the replicated segment is NULL: expected a pointer");
+            assert_eq!(tg_load64(std::ptr::null(), 0, std::ptr::null_mut()), invalid);
+            assert_eq!(tg_broadcast_push(std::ptr::null_mut(), std::ptr::null(), 8, 0), invalid);
+            assert_eq!(tg_broadcast_finish(std::ptr::null_mut(), 0), 0);
+            assert_eq!(tg_consumer_leave(std::ptr::null_mut()), 0);
         }
     }
 

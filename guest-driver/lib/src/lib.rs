@@ -29,6 +29,9 @@
 //! | `node` | [`Node`]: the board of this machine |
 //! | `segment` | [`Segment`]: memory of ours, exported under a name |
 //! | `remote` | [`Remote`]: memory of another node, imported |
+//! | [`replicated`] | [`Replicated`]: memory with copies in several nodes, which every store reaches |
+//! | [`broadcast`] | [`Broadcast`]: messages from one producer to consumers on many nodes |
+//! | [`queue`] | [`Queue`]: words from any senders, one consumer each, with interrupts |
 //! | `access` | [`Word`]: what one instruction moves |
 //! | `quiet` | when stores, atomics and copies have arrived |
 //! | `operation` | [`Operation`]: atomics and block copies, and how they are launched ([`LaunchStyle`]) |
@@ -43,6 +46,7 @@
 //!
 //! Of one process's accesses, those to one node are performed there in the order of the program (SPEC I8): a flag
 //! stored after its data is seen after its data, and a [`Remote::get`] returns what an earlier [`Remote::put`] stored.
+//! In a [`replicated`] segment the same holds of the stores into one of its pages, at every copy.
 //! Between different nodes, and towards a third one that was told by other means, only `quiet` orders (SPEC E19).
 //! Atomics take part in this order as stores do. A copy moves in blocks, in turns with other copies, and stores made after
 //! its launch may pass it: its end, or `quiet`, orders.
@@ -64,7 +68,8 @@
 //!
 //! Read-modify-write is [`Remote::swap`], [`Remote::fetch_add`], [`Remote::fetch_inc`] and [`Remote::compare_swap`]. They run in
 //! the HIB of the word's node. A locked instruction of a processor of that node is not atomic with them, so a word that
-//! others change atomically is changed only so, by its owner too ([`Segment::remote`]); or it has a single writer.
+//! others change atomically is changed only so, by its owner too ([`Segment::remote`]); or it has a single writer. Those of a
+//! [`Replicated`] segment run at its home and reach all copies (SPEC E20).
 //!
 //! # SIGBUS
 //!
@@ -84,6 +89,7 @@
 
 mod access;
 mod bell;
+pub mod broadcast;
 mod counter;
 mod error;
 pub mod ffi;
@@ -92,18 +98,21 @@ mod operation;
 pub mod queue;
 mod quiet;
 mod remote;
+pub mod replicated;
 mod segment;
 mod slots;
 pub mod sync;
 mod sys;
 
 pub use access::{AtomicWord, Word, fence};
+pub use broadcast::{Broadcast, BroadcastBuilder, BroadcastConsumer, BroadcastJoinBuilder};
 pub use counter::{Count, PageCounter};
 pub use error::{Error, Object, Result, errno_of};
 pub use node::{Info, Node};
 pub use operation::{LaunchStyle, MAX_COPY, Operation, Outcome, copy, copy_nbi};
 pub use queue::{Queue, QueueBuilder, QueueImportBuilder, QueueState, RemoteQueue};
 pub use remote::{ImportBuilder, Remote, State};
+pub use replicated::{Adaptive, JoinBuilder, ReplicaMode, ReplicaState, Replicated, ReplicatedBuilder};
 pub use segment::{ExportBuilder, Segment};
 pub use telegraphos_wire::{NodeId, Rights, Status};
 

@@ -36,6 +36,8 @@ pub(crate) enum Destination {
     Segments(NodeId),
     /// The queue behind that import: later stores to its node, and elements of other imports, may pass what waits for room.
     Queue(u32),
+    /// The copies of the replicated segment behind that import.
+    Copies(u32),
 }
 
 /// Destinations of this context: how many of its imports each has.
@@ -145,6 +147,12 @@ mod tests {
         destinations.leave(Destination::Segments(3));
         assert_eq!(count(), 1);
         destinations.leave(Destination::Queue(3));
+        // The copies of a replicated segment are elsewhere than the node, or the queue, of the same number.
+        destinations.enter(Destination::Segments(3));
+        destinations.enter(Destination::Copies(3));
+        assert_eq!(count(), 2);
+        destinations.leave(Destination::Segments(3));
+        destinations.leave(Destination::Copies(3));
         assert_eq!(count(), 0);
     }
 }

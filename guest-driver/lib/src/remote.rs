@@ -92,6 +92,7 @@ impl ImportBuilder {
             mapping: None,
             arguments: OnceLock::new(),
             sound_at: AtomicU64::new(0),
+            borrowed: false,
         };
         if remote.writes() {
             remote.inner.destinations.enter(remote.destination());
@@ -135,6 +136,8 @@ pub struct Remote {
     arguments: OnceLock<Mapping>,
     /// The count of the context's errors at which this import was found without one.
     sound_at: AtomicU64,
+    /// The import is a replicated segment's window, and ends with that.
+    borrowed: bool,
 }
 
 macro_rules! sized {
@@ -204,9 +207,41 @@ impl Remote {
             mapping: Some(Mapping::anonymous(4096)),
             arguments: OnceLock::new(),
             sound_at: AtomicU64::new(0),
+            borrowed: false,
         };
         remote.arguments.set(Mapping::anonymous(4096)).unwrap();
         remote
+    }
+
+    /// The window of a replicated segment on this node, which closes the import.
+    pub(crate) fn of_replicated(
+        inner: &Arc<Inner>,
+        name: &str,
+        label: Arc<str>,
+        handle: u32,
+        size: u64,
+        rights: Rights,
+        window: Mapping,
+    ) -> Remote {
+        Remote {
+            inner: inner.clone(),
+            node: inner.id,
+            name: name.into(),
+            label,
+            handle,
+            size,
+            rights,
+            mapping: Some(window),
+            arguments: OnceLock::new(),
+            sound_at: AtomicU64::new(0),
+            borrowed: true,
+        }
+    }
+
+    /// Where the argument aperture would be.
+    #[cfg(test)]
+    pub(crate) fn set_arguments(&self) {
+        self.arguments.set(Mapping::anonymous(4096)).unwrap();
     }
 
     fn destination(&self) -> Destination {
@@ -242,7 +277,11 @@ impl Remote {
         check::<T>(offset, count as u64, self.size, || self.what())?;
         if !self.rights.contains(right) {
             let right = if right == Rights::READ { "load" } else { "store" };
-            return Err(self.lacks(right, "import it with that right"));
+            let remedy = match self.borrowed {
+                true => "Replicated::store counts what load waits for",
+                false => "import it with that right",
+            };
+            return Err(self.lacks(right, remedy));
         }
         // `offset` lies within the mapping, so it fits an address.
         Ok(self.as_ptr().wrapping_add(offset as usize).cast())
@@ -341,10 +380,15 @@ impl Remote {
         self.shut()
     }
 
-    fn shut(&mut self) -> Result<()> {
+    /// Takes its mappings away.
+    pub(crate) fn unmap(&mut self) {
         self.mapping = None;
         self.arguments.take();
-        if self.handle == u32::MAX {
+    }
+
+    fn shut(&mut self) -> Result<()> {
+        self.unmap();
+        if self.handle == u32::MAX || self.borrowed {
             return Ok(());
         }
         let destination = self.destination();

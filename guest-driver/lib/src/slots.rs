@@ -87,6 +87,13 @@ impl Slots {
         self.status_word(context::ERRORS_OFFSET)
     }
 
+    /// How many stores of a replicated segment the board has put into this node's copy, by its index in the status page.
+    #[inline]
+    pub(crate) fn taken(&self, index: u32) -> u64 {
+        debug_assert!(index < context::TAKEN_WORDS);
+        self.status_word(context::TAKEN_OFFSET + 8 * u64::from(index))
+    }
+
     fn next_cookie(&self) -> u64 {
         // Never 0, which is what an unused slot of the status page holds, and never with the highest bit, which marks the
         // driver's; 2^47 questions take longer than machines live.
@@ -247,6 +254,11 @@ impl Slots {
     #[cfg(test)]
     pub(crate) fn count_error(&self) {
         self.write(context::ERRORS_OFFSET, self.errors() + 1);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count_taken(&self, index: u32, count: u64) {
+        self.write(context::TAKEN_OFFSET + 8 * u64::from(index), count);
     }
 
     #[cfg(test)]

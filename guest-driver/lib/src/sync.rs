@@ -16,11 +16,15 @@
 //! guard.unlock()?; // everything stored under the lock has arrived, whereto ever
 //! # Ok(()) }
 //! ```
+//!
+//! A lock may also lie in a [`Replicated`] segment: tickets are drawn at its home (SPEC E20), and who waits looks at the copy in its own node's
+//! memory, which the unlock reaches by itself. The data may be in the same segment: when the unlock is seen, every copy has it (E19).
 
 use crate::access::fence;
 use crate::error::{Error, Result};
 use crate::quiet::Scope;
 use crate::remote::Remote;
+use crate::replicated::Replicated;
 use crate::segment::Segment;
 use crate::slots::Backoff;
 use crate::{Node, NodeId};
@@ -33,63 +37,195 @@ const SERVING: u64 = 8;
 const TURN: Duration = Duration::from_micros(50);
 const TURN_MAX: Duration = Duration::from_millis(1);
 
+mod sealed {
+    use crate::error::{Error, Result};
+    use telegraphos_wire::{Rights, Status};
+
+    /// Words that several nodes share.
+    pub trait Words {
+        fn size(&self) -> u64;
+        fn rights(&self) -> Rights;
+        fn what(&self) -> String;
+        fn lacks(&self, right: &'static str, remedy: &'static str) -> Error;
+        fn look(&self, offset: u64) -> Result<u64>;
+        fn tell(&self, offset: u64, value: u64) -> Result<()>;
+        fn draw(&self, offset: u64) -> Result<u64>;
+        fn exchange(&self, offset: u64, expected: u64, value: u64) -> Result<u64>;
+        /// Of all stores of the process, whereto ever.
+        fn quiet(&self) -> Result<()>;
+        /// The latched error, and whether it is gone for good.
+        fn fate(&self) -> Result<(Option<Status>, bool)>;
+        /// Operations of the context under way.
+        fn unfinished(&self) -> u32;
+    }
+}
+
+/// Memory that a lock may lie in: a [`Remote`], or a [`Replicated`] segment.
+pub trait LockMemory: sealed::Words {}
+impl LockMemory for Remote {}
+impl LockMemory for Replicated {}
+
+impl sealed::Words for Remote {
+    fn size(&self) -> u64 {
+        Remote::size(self)
+    }
+
+    fn rights(&self) -> Rights {
+        Remote::rights(self)
+    }
+
+    fn what(&self) -> String {
+        Remote::what(self)
+    }
+
+    fn lacks(&self, right: &'static str, remedy: &'static str) -> Error {
+        Remote::lacks(self, right, remedy)
+    }
+
+    fn look(&self, offset: u64) -> Result<u64> {
+        self.get(offset)
+    }
+
+    fn tell(&self, offset: u64, value: u64) -> Result<()> {
+        self.put(offset, value)
+    }
+
+    fn draw(&self, offset: u64) -> Result<u64> {
+        self.fetch_inc(offset)
+    }
+
+    fn exchange(&self, offset: u64, expected: u64, value: u64) -> Result<u64> {
+        self.compare_swap(offset, expected, value)
+    }
+
+    fn quiet(&self) -> Result<()> {
+        self.inner.quiet(Scope::All, None)
+    }
+
+    fn fate(&self) -> Result<(Option<Status>, bool)> {
+        let state = self.state()?;
+        Ok((state.error, state.dead))
+    }
+
+    fn unfinished(&self) -> u32 {
+        self.inner.slots.unfinished()
+    }
+}
+
+impl sealed::Words for Replicated {
+    fn size(&self) -> u64 {
+        Replicated::size(self)
+    }
+
+    fn rights(&self) -> Rights {
+        Replicated::rights(self)
+    }
+
+    fn what(&self) -> String {
+        Replicated::what(self)
+    }
+
+    fn lacks(&self, right: &'static str, remedy: &'static str) -> Error {
+        self.remote().lacks(right, remedy)
+    }
+
+    fn look(&self, offset: u64) -> Result<u64> {
+        self.load(offset)
+    }
+
+    fn tell(&self, offset: u64, value: u64) -> Result<()> {
+        self.store(offset, value)
+    }
+
+    fn draw(&self, offset: u64) -> Result<u64> {
+        self.fetch_inc(offset)
+    }
+
+    fn exchange(&self, offset: u64, expected: u64, value: u64) -> Result<u64> {
+        self.compare_swap(offset, expected, value)
+    }
+
+    fn quiet(&self) -> Result<()> {
+        self.remote().inner.quiet(Scope::All, None)
+    }
+
+    fn fate(&self) -> Result<(Option<Status>, bool)> {
+        let state = self.state()?;
+        Ok((state.orphan.or(state.window.error), state.orphan.is_some() || state.window.dead))
+    }
+
+    fn unfinished(&self) -> u32 {
+        self.remote().inner.slots.unfinished()
+    }
+}
+
 /// A fair lock of 16 bytes in a segment: a ticket is drawn by [`Remote::fetch_inc`], and whose number is served has it.
 ///
 /// The bytes are zero at first, at a multiple of 8. The lock belongs to the thread that has drawn the ticket, not to its
 /// process; one that dies with the lock, or while it waits for it, leaves it locked for ever: such a segment is given up.
-#[derive(Clone, Copy, Debug)]
-pub struct TicketLock<'a> {
-    remote: &'a Remote,
+#[derive(Debug)]
+pub struct TicketLock<'a, M: LockMemory = Remote> {
+    memory: &'a M,
     offset: u64,
 }
+
+impl<M: LockMemory> Clone for TicketLock<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: LockMemory> Copy for TicketLock<'_, M> {}
 
 /// A lock held; dropping unlocks it without telling of errors.
 #[derive(Debug)]
 #[must_use = "the lock is free again when this is dropped"]
-pub struct TicketGuard<'a> {
-    lock: TicketLock<'a>,
+pub struct TicketGuard<'a, M: LockMemory = Remote> {
+    lock: TicketLock<'a, M>,
     ticket: u64,
     held: bool,
 }
 
-impl<'a> TicketLock<'a> {
+impl TicketLock<'_> {
     /// Bytes of a lock.
     pub const SIZE: u64 = 16;
+}
 
-    /// The lock at `offset` of that segment, which must be imported with the rights to load, to store and to atomics.
-    pub fn new(remote: &'a Remote, offset: u64) -> Result<TicketLock<'a>> {
-        crate::segment::check::<u64>(offset, 2, remote.size(), || remote.what())?;
+impl<'a, M: LockMemory> TicketLock<'a, M> {
+    /// The lock at `offset` of that segment, which must be imported or joined with the rights to load, to store and to atomics.
+    pub fn new(memory: &'a M, offset: u64) -> Result<TicketLock<'a, M>> {
+        crate::segment::check::<u64>(offset, 2, memory.size(), || memory.what())?;
         let needed = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
-        if !remote.rights().contains(needed) {
-            return Err(remote.lacks("lock in it", "a lock needs the rights to load, to store and to atomics"));
+        if !memory.rights().contains(needed) {
+            return Err(memory.lacks("lock in it", "a lock needs the rights to load, to store and to atomics"));
         }
-        Ok(TicketLock { remote, offset })
+        Ok(TicketLock { memory, offset })
     }
 
     fn serving(&self) -> Result<u64> {
-        let serving = self.remote.get64(self.offset + SERVING)?;
+        let serving = self.memory.look(self.offset + SERVING)?;
         if serving == u64::MAX {
             // What a load gives that cannot be served, and no ticket ever is.
-            let status = self.remote.state()?.error.unwrap_or(Status::Timeout);
-            return Err(Error::Failed { what: self.remote.what(), status });
+            let status = self.memory.fate()?.0.unwrap_or(Status::Timeout);
+            return Err(Error::Failed { what: self.memory.what(), status });
         }
         Ok(serving)
     }
 
-    fn guard(&self, ticket: u64) -> TicketGuard<'a> {
+    fn guard(&self, ticket: u64) -> TicketGuard<'a, M> {
         // What was done under the lock before is seen by what follows.
         fence();
         TicketGuard { lock: *self, ticket, held: true }
     }
 
     /// Takes the lock, after all who asked earlier. When it fails while waiting (the node is gone, say), the lock is lost.
-    pub fn lock(&self) -> Result<TicketGuard<'a>> {
-        let ticket = self.remote.fetch_inc::<u64>(self.offset)?;
+    pub fn lock(&self) -> Result<TicketGuard<'a, M>> {
+        let ticket = self.memory.draw(self.offset)?;
         loop {
             let ahead = ticket.wrapping_sub(self.serving()?);
             match u32::try_from(ahead) {
                 Ok(0) => return Ok(self.guard(ticket)),
-                // The next in line looks again at once; each look is a load from the other node already.
+                // The next in line looks again at once; each look at an import is a load from the other node already.
                 Ok(1) => std::thread::yield_now(),
                 Ok(ahead) => std::thread::sleep((TURN * ahead.min(1000)).min(TURN_MAX)),
                 Err(_) => {
@@ -104,39 +240,40 @@ impl<'a> TicketLock<'a> {
     }
 
     /// Takes the lock if nobody has it or waits for it.
-    pub fn try_lock(&self) -> Result<Option<TicketGuard<'a>>> {
+    pub fn try_lock(&self) -> Result<Option<TicketGuard<'a, M>>> {
         let serving = self.serving()?;
-        let found = self.remote.compare_swap(self.offset, serving, serving + 1)?;
+        let found = self.memory.exchange(self.offset, serving, serving + 1)?;
         Ok((found == serving).then(|| self.guard(serving)))
     }
 
     /// Takes the lock, but not after `timeout`: then [`Error::Pending`]. A drawn ticket cannot be given back, so this asks
     /// again and again without one, and is not fair.
-    pub fn lock_timeout(&self, timeout: Duration) -> Result<TicketGuard<'a>> {
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<TicketGuard<'a, M>> {
         let mut backoff = Backoff::new(Some(timeout));
         loop {
             if let Some(guard) = self.try_lock()? {
                 return Ok(guard);
             }
             if !backoff.wait() {
-                return Err(self.remote.inner.pending(format!("the lock in {}", self.remote.what()), &backoff));
+                let what = format!("the lock in {}", self.memory.what());
+                return Err(Error::Pending { what, waited: backoff.waited(), operations: self.memory.unfinished() });
             }
         }
     }
 
     pub(crate) fn unlock(&self, ticket: u64) -> Result<()> {
         // Everything stored under the lock, to whichever node, is there before the next one enters.
-        let quiet = self.remote.inner.quiet(Scope::All, None);
-        if quiet.is_err() && self.remote.state()?.dead {
+        let quiet = self.memory.quiet();
+        if quiet.is_err() && self.memory.fate()?.1 {
             return quiet;
         }
         // Stores that were lost stay lost: to keep the lock would not bring them back.
-        self.remote.put64(self.offset + SERVING, ticket + 1)?;
+        self.memory.tell(self.offset + SERVING, ticket + 1)?;
         quiet
     }
 }
 
-impl TicketGuard<'_> {
+impl<M: LockMemory> TicketGuard<'_, M> {
     /// The ticket: the lock was taken so many times before.
     pub fn ticket(&self) -> u64 {
         self.ticket
@@ -150,7 +287,7 @@ impl TicketGuard<'_> {
     }
 }
 
-impl Drop for TicketGuard<'_> {
+impl<M: LockMemory> Drop for TicketGuard<'_, M> {
     fn drop(&mut self) {
         if self.held {
             if let Err(error) = self.lock.unlock(self.ticket) {
@@ -288,6 +425,28 @@ fn absent(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::Inner;
+    use std::sync::Arc;
+
+    /// Looks are at the copy; tickets and rights are the segment's.
+    #[test]
+    fn a_lock_in_a_replicated_segment_looks_at_the_copy() {
+        let all = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
+        let inner = Arc::new(Inner::without_board());
+        let replicated = Replicated::mirrored(&inner, all);
+        let lock = TicketLock::new(&replicated, 32).unwrap();
+        assert_eq!(lock.serving().unwrap(), 0);
+        replicated.store(40, 3u64).unwrap();
+        inner.slots.count_taken(7, 1);
+        assert_eq!(lock.serving().unwrap(), 3);
+        replicated.store(40, u64::MAX).unwrap();
+        inner.slots.count_taken(7, 2);
+        assert!(lock.serving().is_err());
+        assert!(TicketLock::new(&replicated, 4).is_err());
+        let reader = Replicated::without_board(&inner, Rights::READ);
+        let error = TicketLock::new(&reader, 0).unwrap_err().to_string();
+        assert!(error.contains("without the right to lock in it"), "{error}");
+    }
 
     /// After the last round, everybody has heard, directly or not, of everybody.
     #[test]

@@ -43,6 +43,11 @@ ioctls! {
     queue_service, 15, Handle;
     queue_state, 16, QueueState;
     queue_pop, 17, QueuePop;
+    replicate, 18, Replica;
+    replica_leave, 19, Handle;
+    replica_state, 20, ReplicaState;
+    replica_adopt, 21, Handle;
+    replica_move, 22, Handle;
 }
 
 /// Memory mapped from the device; unmapped on drop.
@@ -90,6 +95,14 @@ impl Mapping {
             )
         };
         Mapping { at: NonNull::new(at.unwrap().cast()).unwrap(), length }
+    }
+
+    /// The same memory at two addresses.
+    #[cfg(test)]
+    pub(crate) fn anonymous_twice(length: usize) -> [Mapping; 2] {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(length as u64).unwrap();
+        [0, 1].map(|_| Mapping::new(file.as_fd(), 0, length, crate::READ_WRITE).unwrap())
     }
 }
 

@@ -61,6 +61,7 @@ fn driver_interface_is_the_same_in_c() {
     let sizes = [
         ("tg_export_options", size_of::<telegraphos::ffi::ExportOptions>()),
         ("tg_state", size_of::<telegraphos::ffi::ImportState>()),
+        ("tg_replicated_state", size_of::<telegraphos::ffi::ReplicatedState>()),
         ("tg_count", size_of::<telegraphos::ffi::CountState>()),
         ("tg_queue_options", size_of::<telegraphos::ffi::QueueOptions>()),
         ("tg_queue_status", size_of::<telegraphos::ffi::QueueStatus>()),

@@ -8,8 +8,10 @@
 //! | `tg-export`, `tg-store`, `tg-load` | one segment, one store, one load, by hand |
 //! | `tg-flood`, `tg-watch` | a store loop that outruns the network, and the receiver that checks it |
 //! | `tg-queue` | a queue under siege: consumers that are slow, stopped and killed, and senders that number their elements |
+//! | `tg-replica` | a replicated segment by hand |
+//! | `tg-chaos` | all nodes store to one replicated page at once, and watch it |
 //! | `tg-count` | single operations between markers, for the counting plugin |
-//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-farm`, `tg-mailbox` | the library's examples (`guest-driver/lib/examples`) |
+//! | `tg-pingpong`, `tg-work`, `tg-lock`, `tg-copy`, `tg-farm`, `tg-mailbox`, `tg-whiteboard`, `tg-hotpage`, `tg-broadcast` | the library's examples (`guest-driver/lib/examples`) |
 //! | `tg-bench` | what stores and loads cost, as ratios to a device inside QEMU |
 //! | `tg-notify` | what notification queues cost, against flags and queues in software |
 //!
@@ -25,6 +27,7 @@ pub mod peers;
 pub mod queue;
 pub mod random;
 pub mod raw;
+pub mod replica;
 pub mod stats;
 pub mod testdev;
 pub mod user;

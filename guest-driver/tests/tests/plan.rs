@@ -34,11 +34,16 @@ fn programs_explain_themselves() {
         (env!("CARGO_BIN_EXE_tg-bench"), &[]),
         (env!("CARGO_BIN_EXE_tg-notify"), &[]),
         (env!("CARGO_BIN_EXE_tg-queue"), &["receive", "name"]),
+        (env!("CARGO_BIN_EXE_tg-replica"), &["here", "name"]),
+        (env!("CARGO_BIN_EXE_tg-chaos"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-pingpong"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-work"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-lock"), &["2"]),
         (env!("CARGO_BIN_EXE_tg-copy"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-farm"), &["0"]),
+        (env!("CARGO_BIN_EXE_tg-whiteboard"), &["1"]),
+        (env!("CARGO_BIN_EXE_tg-hotpage"), &["2"]),
+        (env!("CARGO_BIN_EXE_tg-broadcast"), &["1"]),
         (env!("CARGO_BIN_EXE_tg-mailbox"), &["1"]),
     ];
     for (program, arguments) in programs {

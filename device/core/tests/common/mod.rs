@@ -7,21 +7,28 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
 pub(crate) mod queues;
+pub(crate) mod replicas;
 
 use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_wire::admin::{self, Command, Completion, QueueCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Aperture, AtomicOp, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context};
+use telegraphos_wire::{
+    Aperture, AtomicOp, Block, Class, Packet, Rights, Status, UNIT, WindowAddress, WindowLayout, context,
+};
 
 pub(crate) const RAM: usize = 2 << 20;
 pub(crate) const ADMIN: u64 = 0x1_0000;
 pub(crate) const EVENTS: u64 = 0x2_0000;
 pub(crate) const STATUS_PAGES: u64 = 0x3_0000;
+/// Entries of the event ring.
+const RING: u32 = 64;
 /// Export page p of a node lies here.
 pub(crate) const EXPORTS: u64 = 0x10_0000;
 
@@ -61,19 +68,55 @@ pub(crate) struct Node {
     /// Blocks stored, in order: (address, bytes).
     pub(crate) blocks: Vec<(u64, usize)>,
     next_token: u64,
-    seq: u32,
+    /// The last command's number.
+    pub(crate) seq: u32,
+    /// Events that the driver has taken from the ring since its start.
+    taken_events: u32,
+}
+
+/// What a board has changed in exported memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) node: u16,
+    pub(crate) address: u64,
+    pub(crate) bytes: Changed,
+}
+
+/// The bytes of a [`Change`].
+#[derive(Clone, Debug)]
+pub(crate) enum Changed {
+    /// So many low bytes of this, by a store or an atomic.
+    Word(u8, u64),
+    Block(Block),
 }
 
 /// (src, dst, class).
 type Wire = (u16, u16, Class);
 
 /// What may happen next.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Perform(u16, StepId),
     Deliver(Wire),
     Up(u16),
     Down(u16),
+}
+
+/// Adds to a queue, which may happen next from then on.
+fn push<T>(queue: &mut VecDeque<T>, what: T, choice: Choice, ready: &mut Vec<Choice>) {
+    if queue.is_empty() {
+        ready.push(choice);
+    }
+    queue.push_back(what);
+}
+
+/// Takes from the queue whose choice is at this index.
+fn pull<T>(queue: &mut VecDeque<T>, at: usize, ready: &mut Vec<Choice>) -> T {
+    let what = queue.pop_front().unwrap();
+    if queue.is_empty() {
+        ready.swap_remove(at);
+    }
+    what
 }
 
 /// The real switch and the byte streams to and from it, as queues of frames.
@@ -88,6 +131,12 @@ pub(crate) struct Cluster {
     /// Packets in flight.
     wires: BTreeMap<Wire, VecDeque<Packet>>,
     pub(crate) fabric: Option<Fabric>,
+    /// What may happen next: each step of a node, each wire and direction of a link that is not empty, once.
+    ready: Vec<Choice>,
+    /// Steps that do not happen before they are released.
+    held: Vec<Choice>,
+    /// What has been changed in exported memory, in order, for who asks for it by making this `Some`.
+    pub(crate) changes: Option<Vec<Change>>,
     pub(crate) rng: Rng,
     pub(crate) packets: u64,
     cookies: u64,
@@ -113,6 +162,7 @@ impl Node {
             blocks: Vec::new(),
             next_token: 0,
             seq: 0,
+            taken_events: 0,
         }
     }
 }
@@ -129,6 +179,9 @@ impl Cluster {
             nodes: (0..n).map(|id| Node::new(config(id))).collect(),
             wires: BTreeMap::new(),
             fabric: None,
+            ready: Vec::new(),
+            held: Vec::new(),
+            changes: None,
             rng: Rng::new(seed),
             packets: 0,
             cookies: 1 << 40,
@@ -137,9 +190,12 @@ impl Cluster {
         }
     }
 
-    /// Boards over an ideal network, all joined and started.
+    /// Boards over an ideal network, all joined and started. It has no switch to copy multicasts.
     pub(crate) fn new(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
-        let mut cluster = Cluster::power_on(n, seed, adjust);
+        let mut cluster = Cluster::power_on(n, seed, |config| {
+            config.fanout_by_switch = false;
+            adjust(config);
+        });
         for id in 0..n {
             let credits = cluster.nodes[usize::from(id)].hib.config().offered();
             cluster.event(id, Event::LinkUp { incarnation: 0x1000, nodes: u32::from(n), credits });
@@ -172,9 +228,20 @@ impl Cluster {
 
     /// Boards and the real switch, all joined and started.
     pub(crate) fn switched(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+        Cluster::over_switch(n, seed, None, adjust)
+    }
+
+    /// The same over a switch with a deliberate bug.
+    pub(crate) fn over_switch(
+        n: u16,
+        seed: u64,
+        bug: Option<switch_core::Bug>,
+        adjust: impl Fn(&mut HibConfig),
+    ) -> Cluster {
         let mut cluster = Cluster::power_on(n, seed, adjust);
         let mut config = SwitchConfig::new(u32::from(n));
         config.credits = cluster.nodes[0].hib.config().credits;
+        config.bug = bug;
         cluster.fabric = Some(Fabric {
             switch: Switch::new(config).unwrap(),
             up: vec![VecDeque::new(); usize::from(n)],
@@ -197,7 +264,9 @@ impl Cluster {
         fabric.switch.handle(event, &mut out);
         for action in out {
             match action {
-                SwitchAction::Send(port, frame) => fabric.down[port as usize].push_back(frame),
+                SwitchAction::Send(port, frame) => {
+                    push(&mut fabric.down[port as usize], frame, Choice::Down(port as u16), &mut self.ready);
+                }
                 // These boards never misbehave.
                 SwitchAction::Close(port) => thrown_out = Some(port),
                 SwitchAction::Notice(notice) => notices.push(notice.to_string()),
@@ -230,6 +299,7 @@ impl Cluster {
         if let Some(fabric) = &mut self.fabric {
             fabric.up[usize::from(id)].clear();
             fabric.down[usize::from(id)].clear();
+            self.ready.retain(|choice| *choice != Choice::Up(id) && *choice != Choice::Down(id));
         }
         self.switch_event(SwitchEvent::PortClosed { port: u32::from(id) });
         self.event(id, Event::LinkDown);
@@ -238,6 +308,8 @@ impl Cluster {
     /// The HIB process and its guest die; a new one starts under the same node id, not yet connected.
     pub(crate) fn replace(&mut self, id: u16) {
         self.disconnect(id);
+        self.release();
+        self.ready.retain(|choice| !matches!(choice, Choice::Perform(node, _) if *node == id));
         let node = &mut self.nodes[usize::from(id)];
         let performed = std::mem::take(&mut node.performed);
         let atomics = std::mem::take(&mut node.atomics);
@@ -248,7 +320,7 @@ impl Cluster {
 
     fn up(&mut self, id: u16, frame: Frame) {
         if let Some(fabric) = &mut self.fabric {
-            fabric.up[usize::from(id)].push_back(frame);
+            push(&mut fabric.up[usize::from(id)], frame, Choice::Up(id), &mut self.ready);
         }
     }
 
@@ -269,7 +341,8 @@ impl Cluster {
         self.event(id, Event::BusMaster(true));
         self.register(id, Register::AdminBase, ADMIN);
         self.register(id, Register::EventBase, EVENTS);
-        self.register(id, Register::EventSize, 64);
+        self.register(id, Register::EventSize, RING.into());
+        self.nodes[usize::from(id)].taken_events = 0;
         self.register(id, Register::Control, 1);
         self.open_context(id, 0);
     }
@@ -388,6 +461,26 @@ impl Cluster {
         self.cookies
     }
 
+    /// Takes the events that have come from the ring, as the driver does.
+    pub(crate) fn take_events(&mut self, id: u16) -> Vec<(u16, u16, u64)> {
+        let mut events = Vec::new();
+        loop {
+            let taken = &mut self.nodes[usize::from(id)].taken_events;
+            let (entry, next) = (EVENTS + u64::from(*taken & (RING - 1)) * 16, taken.wrapping_add(1));
+            let word = self.ram_u64(id, entry + 8);
+            if word >> 32 != u64::from(next) {
+                break;
+            }
+            self.nodes[usize::from(id)].taken_events = next;
+            events.push((word as u16, (word >> 16) as u16, self.ram_u64(id, entry)));
+        }
+        if !events.is_empty() {
+            let taken = self.nodes[usize::from(id)].taken_events;
+            self.register(id, Register::EventConsumer, taken.into());
+        }
+        events
+    }
+
     /// Events in the ring of a node, by kind and index, with their values.
     pub(crate) fn events(&self, id: u16, count: u64) -> Vec<(u16, u16, u64)> {
         let entry = |n: u64| (self.ram_u64(id, EVENTS + 16 * n), self.ram_u64(id, EVENTS + 16 * n + 8));
@@ -399,35 +492,33 @@ impl Cluster {
         let node = &mut self.nodes[usize::from(id)];
         node.hib.handle(event, &mut out);
         for action in out {
+            let node = &mut self.nodes[usize::from(id)];
             match action {
                 Action::ReadDone { token, data } => {
                     assert!(node.reads.insert(token, data).is_none(), "a read was answered twice");
                 }
                 Action::Send(packet) => {
                     self.packets += 1;
-                    match &mut self.fabric {
-                        Some(fabric) => fabric.up[usize::from(id)].push_back(Frame::Packet(packet)),
-                        None => {
-                            self.wires.entry((packet.src, packet.dst, packet.class())).or_default().push_back(packet);
-                        }
+                    if self.fabric.is_some() {
+                        self.up(id, Frame::Packet(packet));
+                    } else {
+                        let wire = (packet.src, packet.dst, packet.class());
+                        push(self.wires.entry(wire).or_default(), packet, Choice::Deliver(wire), &mut self.ready);
                     }
                 }
                 Action::Step { step, op } => {
                     node.steps.insert(step, op);
+                    self.ready.push(Choice::Perform(id, step));
                 }
                 Action::Interrupt => node.interrupts += 1,
                 Action::ResetDone => node.resets += 1,
                 Action::Notice(notice) => node.notices.push(notice),
                 // The ideal network hands credits back when it delivers.
-                Action::Credit { class, count } => {
-                    if let Some(fabric) = &mut self.fabric {
-                        fabric.up[usize::from(id)].push_back(Frame::Credit { class, count });
-                    }
-                }
-                Action::AnnounceReset { incarnation } => {
-                    if let Some(fabric) = &mut self.fabric {
-                        fabric.up[usize::from(id)].push_back(Frame::Reset { incarnation });
-                    }
+                Action::Credit { class, count } => self.up(id, Frame::Credit { class, count }),
+                Action::AnnounceReset { incarnation } => self.up(id, Frame::Reset { incarnation }),
+                Action::Group { page, members } => {
+                    assert!(self.fabric.is_some(), "node {id} names a group, and there is no switch");
+                    self.up(id, Frame::Group { page, members });
                 }
             }
         }
@@ -448,6 +539,7 @@ impl Cluster {
         let moment = self.moment;
         let node = &mut self.nodes[usize::from(id)];
         let op = node.steps.remove(&step).unwrap();
+        let mut changed = None;
         let span = |address: u64, size: usize| {
             let at = address as usize;
             (at + size <= RAM).then_some(at..at + size)
@@ -464,6 +556,7 @@ impl Cluster {
             Step::Store { address, size, data } => match span(address, usize::from(size)) {
                 Some(range) => {
                     node.ram[range].copy_from_slice(&data.to_le_bytes()[..usize::from(size)]);
+                    changed = Some((address, Changed::Word(size, data)));
                     if address >= EXPORTS {
                         node.performed.push((address, data));
                         node.history.push((moment, address, data));
@@ -480,6 +573,7 @@ impl Cluster {
                     let new = op.apply(size, old, operand, compare);
                     node.ram[range].copy_from_slice(&new.to_le_bytes()[..usize::from(size)]);
                     node.atomics.push((address, old, new));
+                    changed = Some((address, Changed::Word(size, new)));
                     if new != old {
                         node.history.push((moment, address, new));
                     }
@@ -495,6 +589,7 @@ impl Cluster {
                 Some(range) => {
                     node.ram[range].copy_from_slice(&data);
                     node.blocks.push((address, data.len()));
+                    changed = Some((address, Changed::Block(data)));
                     StepResult::Stored
                 }
                 None => StepResult::Failed(Status::MemoryFault),
@@ -504,39 +599,39 @@ impl Cluster {
                 None => StepResult::Failed(Status::MemoryFault),
             },
         };
+        if let (Some(changes), Some((address, bytes))) = (&mut self.changes, changed) {
+            if address >= EXPORTS {
+                changes.push(Change { node: id, address, bytes });
+            }
+        }
         self.event(id, Event::StepDone { step, result });
     }
 
     /// One thing happens, chosen by the seed; false if nothing can.
     pub(crate) fn step(&mut self) -> bool {
-        let mut choices: Vec<Choice> = Vec::new();
-        for (id, node) in self.nodes.iter().enumerate() {
-            choices.extend(node.steps.keys().map(|step| Choice::Perform(id as u16, *step)));
-        }
-        choices.extend(self.wires.iter().filter(|(_, q)| !q.is_empty()).map(|(wire, _)| Choice::Deliver(*wire)));
-        if let Some(fabric) = &self.fabric {
-            let waiting = |queues: &[VecDeque<Frame>]| -> Vec<u16> {
-                queues.iter().enumerate().filter(|(_, q)| !q.is_empty()).map(|(id, _)| id as u16).collect()
-            };
-            choices.extend(waiting(&fabric.up).into_iter().map(Choice::Up));
-            choices.extend(waiting(&fabric.down).into_iter().map(Choice::Down));
-        }
-        if choices.is_empty() {
+        if self.ready.is_empty() {
             return false;
         }
+        let at = self.rng.below(self.ready.len());
+        let choice = self.ready[at];
         self.moment += 1;
-        match choices[self.rng.below(choices.len())] {
-            Choice::Perform(id, step) => self.perform(id, step),
+        match choice {
+            Choice::Perform(id, step) => {
+                self.ready.swap_remove(at);
+                self.perform(id, step);
+            }
             Choice::Up(id) => {
-                let frame = self.fabric.as_mut().and_then(|f| f.up[usize::from(id)].pop_front()).unwrap();
+                let fabric = self.fabric.as_mut().unwrap();
+                let frame = pull(&mut fabric.up[usize::from(id)], at, &mut self.ready);
                 self.switch_event(SwitchEvent::Frame { port: u32::from(id), frame });
             }
             Choice::Down(id) => {
-                let frame = self.fabric.as_mut().and_then(|f| f.down[usize::from(id)].pop_front()).unwrap();
+                let fabric = self.fabric.as_mut().unwrap();
+                let frame = pull(&mut fabric.down[usize::from(id)], at, &mut self.ready);
                 self.arrive(id, frame);
             }
             Choice::Deliver(wire) => {
-                let mut packet = self.wires.get_mut(&wire).and_then(|q| q.pop_front()).unwrap();
+                let mut packet = pull(self.wires.get_mut(&wire).unwrap(), at, &mut self.ready);
                 if let Some(tamper) = self.tamper {
                     tamper(&mut packet);
                 }
@@ -549,9 +644,42 @@ impl Cluster {
         true
     }
 
+    /// Holds back those steps of a node that are in flight now and are meant; how many.
+    pub(crate) fn hold(&mut self, id: u16, meant: impl Fn(&Step) -> bool) -> usize {
+        let steps = &self.nodes[usize::from(id)].steps;
+        let is_meant = |choice: &Choice| match choice {
+            Choice::Perform(node, step) => *node == id && steps.get(step).is_some_and(&meant),
+            _ => false,
+        };
+        let (held, ready): (Vec<Choice>, Vec<Choice>) = self.ready.drain(..).partition(is_meant);
+        self.ready = ready;
+        self.held.extend(&held);
+        held.len()
+    }
+
+    /// Lets things happen until such a step is in flight, and holds it.
+    pub(crate) fn hold_next(&mut self, id: u16, meant: impl Fn(&Step) -> bool) {
+        while self.hold(id, &meant) == 0 {
+            assert!(self.step(), "there is no such step of node {id}");
+        }
+    }
+
+    /// What was held back may happen.
+    pub(crate) fn release(&mut self) {
+        self.ready.append(&mut self.held);
+    }
+
+    /// What is on the ideal network from or to a node is lost.
+    pub(crate) fn lose_packets_of(&mut self, id: u16) {
+        self.wires.retain(|(src, dst, _), _| *src != id && *dst != id);
+        let lost = |(src, dst, _): Wire| src == id || dst == id;
+        self.ready.retain(|choice| !matches!(choice, Choice::Deliver(wire) if lost(*wire)));
+    }
+
     /// What is on the ideal network is lost.
     pub(crate) fn lose_packets(&mut self) {
         self.wires.clear();
+        self.ready.retain(|choice| !matches!(choice, Choice::Deliver(_)));
     }
 
     pub(crate) fn settle(&mut self) {
@@ -764,6 +892,48 @@ impl Cluster {
         }
         panic!("quiet never completes");
     }
+}
+
+/// The same on all processors; what the checks of all seeds have counted comes together in one tally.
+pub(crate) fn over_seeds_on_all_processors<T: Default + Send>(
+    ci: u64,
+    full: u64,
+    add: impl Fn(&mut T, T) + Sync,
+    check: impl Fn(u64) -> Result<T, String> + Sync,
+) -> (u64, T) {
+    let message = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().map_or("a panic".into(), |text| (*text).into()),
+    };
+    let checked = |seed| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(seed)));
+        result.unwrap_or_else(|panic| Err(message(panic))).map_err(|e| format!("seed {seed}: {e}"))
+    };
+    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
+        return (1, checked(seed.parse().unwrap()).unwrap_or_else(|e| panic!("{e}")));
+    }
+    let seeds = if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") { full } else { ci };
+    let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let total = Mutex::new(T::default());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while failed.lock().unwrap().is_empty() {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        break;
+                    }
+                    match checked(seed) {
+                        Ok(tally) => add(&mut total.lock().unwrap(), tally),
+                        Err(e) => failed.lock().unwrap().push(e),
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    (seeds, total.into_inner().unwrap())
 }
 
 /// Checks so many seeds, or at full scale more, and returns how many; a failure names its seed. With `TELEGRAPHOS_SEED=n` that one

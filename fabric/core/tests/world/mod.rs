@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 use switch_core::{Action, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig};
 use telegraphos_wire::link::Frame;
+use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
 
 /// A check that failed.
@@ -37,7 +38,18 @@ pub(crate) enum Op {
         to: NodeId,
         class: Class,
     },
-    /// Process up to `count` packets: a request is answered, then every packet's credit is returned.
+    /// From now on, the nodes of these bits, without the sender, are the group of this page.
+    Group {
+        from: NodeId,
+        page: u32,
+        members: u16,
+    },
+    /// A multicast to the group of this page, if there is one.
+    Multicast {
+        from: NodeId,
+        page: u32,
+    },
+    /// Process up to `count` packets: a request or a copy is answered, then every packet's credit is returned.
     Consume {
         node: NodeId,
         count: usize,
@@ -66,13 +78,16 @@ pub(crate) fn schedules() -> impl Strategy<Value = (Sizes, Vec<Op>)> {
             1 => node.clone().prop_map(Op::Leave),
             1 => node.clone().prop_map(Op::Reset),
             12 => (node.clone(), node.clone(), class).prop_map(|(from, to, class)| Op::Send { from, to, class }),
+            2 => (node.clone(), 0u32..2, 0u16..16).prop_map(|(from, page, members)| Op::Group { from, page, members }),
+            8 => (node.clone(), 0u32..2).prop_map(|(from, page)| Op::Multicast { from, page }),
             6 => (node.clone(), 0usize..4).prop_map(|(node, count)| Op::Consume { node, count }),
             6 => (node, 0u32..6).prop_map(|(node, frames)| Op::Room { node, frames }),
         ];
         let sizes = Sizes { nodes, given, offered };
         prop::collection::vec(op, 1..200).prop_map(move |mut ops| {
-            // Most schedules begin with everybody there.
+            // Most schedules begin with everybody there, in everybody's groups.
             let mut all: Vec<Op> = (0..nodes as NodeId).map(Op::Join).collect();
+            all.extend((0..nodes as NodeId).map(|from| Op::Group { from, page: 0, members: u16::MAX }));
             if ops.len() % 8 != 0 {
                 all.append(&mut ops);
                 ops = all;
@@ -97,9 +112,16 @@ pub(crate) fn packet(src: NodeId, dst: NodeId, class: Class, tag: u32, life: u32
     Packet { src, dst, tag, incarnation: life, target: 0, body }
 }
 
+/// A multicast about a page.
+pub(crate) fn multicast(src: NodeId, page: u32, tag: u32, life: u32) -> Packet {
+    let at = RemoteAddr { page, offset: 0, generation: 0 };
+    let body = Body::Reflected { at, size: 8, data: u64::from(life), writer: src };
+    Packet { src, dst: MULTICAST, tag, incarnation: life, target: 0, body }
+}
+
 fn life_of(packet: &Packet) -> Option<u32> {
     match packet.body {
-        Body::Write { data, .. } => Some(data as u32),
+        Body::Write { data, .. } | Body::Reflected { data, .. } => Some(data as u32),
         _ => None,
     }
 }
@@ -116,8 +138,10 @@ pub(crate) struct Hib {
     pub(crate) inbox: VecDeque<Packet>,
     told: BTreeMap<NodeId, u32>,
     greatest: BTreeMap<NodeId, u32>,
-    /// Requests that the switch must answer.
-    unanswered: BTreeSet<u32>,
+    /// Requests that the switch must answer: in whose name, and tags.
+    unanswered: BTreeSet<(NodeId, u32)>,
+    /// By page; never empty.
+    groups: BTreeMap<u32, Vec<NodeId>>,
 }
 
 pub(crate) struct World {
@@ -173,9 +197,12 @@ impl World {
                 self.hib(node).life += 1;
                 let incarnation = self.hib(node).life;
                 self.lives[usize::from(node)] = incarnation;
+                self.hib(node).groups.clear();
                 self.event(Event::Frame { port, frame: Frame::Reset { incarnation } })
             }
             Op::Send { from, to, class } => self.send(from, to, class).map(|_| ()),
+            Op::Group { from, page, members } => self.group(from, page, members),
+            Op::Multicast { from, page } => self.multicast(from, page).map(|_| ()),
             Op::Consume { node, count } => self.consume(node, count),
             Op::Room { node, frames } => {
                 let Some(port) = self.hib(node).port else { return Ok(()) };
@@ -220,13 +247,49 @@ impl World {
         Ok(true)
     }
 
+    pub(crate) fn group(&mut self, from: NodeId, page: u32, members: u16) -> Result<(), Failure> {
+        let nodes = self.sizes.nodes as NodeId;
+        let members: Vec<NodeId> = (0..nodes).filter(|n| *n != from && members >> n & 1 == 1).collect();
+        let hib = self.hib(from);
+        let Some(port) = hib.port else { return Ok(()) };
+        hib.groups.remove(&page);
+        if !members.is_empty() {
+            hib.groups.insert(page, members.clone());
+        }
+        self.event(Event::Frame { port, frame: Frame::Group { page, members } })
+    }
+
+    /// False if there is no group or no credit for it.
+    pub(crate) fn multicast(&mut self, from: NodeId, page: u32) -> Result<bool, Failure> {
+        const CLASS: Class = Class::Reflected;
+        let hib = self.hib(from);
+        let (Some(port), Some(group)) = (hib.port, hib.groups.get(&page).cloned()) else { return Ok(false) };
+        if hib.held[CLASS as usize] == 0 {
+            return Ok(false);
+        }
+        hib.held[CLASS as usize] -= 1;
+        let life = hib.life;
+        self.next_tag += 1;
+        let sent = multicast(from, page, self.next_tag, life);
+        for dst in group {
+            if self.present(dst) {
+                let copy = Packet { dst, target: self.lives[usize::from(dst)], ..sent.clone() };
+                self.pending.entry((from, dst, CLASS)).or_default().push_back(copy);
+            } else {
+                self.hib(from).unanswered.insert((dst, sent.tag));
+            }
+        }
+        self.event(Event::Frame { port, frame: Frame::Packet(sent) })?;
+        Ok(true)
+    }
+
     fn transmit(&mut self, packet: Packet) -> Result<(), Failure> {
         let (from, to, class) = (packet.src, packet.dst, class_of(&packet));
         let Some(port) = self.hib(from).port else { return Ok(()) };
         if self.present(to) {
             self.pending.entry((from, to, class)).or_default().push_back(packet.clone());
         } else if class != Class::Reply {
-            self.hib(from).unanswered.insert(packet.tag);
+            self.hib(from).unanswered.insert((to, packet.tag));
         }
         self.event(Event::Frame { port, frame: Frame::Packet(packet) })
     }
@@ -236,7 +299,7 @@ impl World {
             let Some(port) = self.hib(node).port else { return Ok(()) };
             let Some(taken) = self.hib(node).inbox.pop_front() else { return Ok(()) };
             let class = class_of(&taken);
-            if class == Class::Request {
+            if class == Class::Request || matches!(taken.body, Body::Reflected { .. }) {
                 let life = self.hib(node).life;
                 self.transmit(packet(node, taken.src, Class::Reply, taken.tag, life))?;
             }
@@ -266,7 +329,7 @@ impl World {
                 Action::Notice(_) => {}
             }
         }
-        self.no_stranded_credit()?;
+        self.credits_add_up()?;
         if self.audit {
             if let Err(e) = self.switch.audit() {
                 return fail("audit", e);
@@ -275,20 +338,28 @@ impl World {
         Ok(())
     }
 
-    /// A node without credits has all of them in packets that wait.
-    fn no_stranded_credit(&self) -> Result<(), Failure> {
+    /// A node has no more credits than the switch has places for its packets, and a node without credits has all of them in packets
+    /// that wait. A multicast is one packet as long as any copy of it waits.
+    fn credits_add_up(&self) -> Result<(), Failure> {
         for (node, hib) in self.hibs.iter().enumerate() {
-            if hib.port.is_none() || hib.joined_as == 0 || hib.room == 0 {
+            if hib.port.is_none() || hib.joined_as == 0 {
                 continue;
             }
             for class in CREDITED {
-                let waiting: usize = self
+                let waiting: BTreeSet<u32> = self
                     .pending
                     .iter()
                     .filter(|((from, _, c), _)| usize::from(*from) == node && *c == class)
-                    .map(|(_, packets)| packets.len())
-                    .sum();
-                if hib.held[class as usize] == 0 && waiting < self.sizes.given as usize {
+                    .flat_map(|(_, packets)| packets.iter().map(|packet| packet.tag))
+                    .collect();
+                let (held, waiting) = (hib.held[class as usize] as usize, waiting.len());
+                if held + waiting > self.sizes.given as usize {
+                    return fail(
+                        "credits_cover_packets",
+                        format!("node {node} holds {held} credits of class {class:?}, and {waiting} packets wait"),
+                    );
+                }
+                if hib.room > 0 && held == 0 && waiting < self.sizes.given as usize {
                     return fail(
                         "no_stranded_credit",
                         format!("node {node} has no credit of class {class:?}, and {waiting} packets in the switch"),
@@ -346,8 +417,8 @@ impl World {
         if packet.dst != node {
             return fail("i8_per_pair_fifo", format!("node {node} got a packet of node {}", packet.dst));
         }
-        if let Body::WriteAck { status: Status::NodeDown } = packet.body {
-            if !hib.unanswered.remove(&packet.tag) {
+        if let Body::WriteAck { status: Status::NodeDown } | Body::CopyAck { status: Status::NodeDown } = packet.body {
+            if !hib.unanswered.remove(&(packet.src, packet.tag)) {
                 return fail("absent_answered", format!("node {node} got an answer to nothing: {packet:?}"));
             }
             return Ok(());
@@ -409,8 +480,8 @@ impl World {
             .collect();
         for node in present.keys() {
             let hib = &self.hibs[usize::from(*node)];
-            if let Some(tag) = hib.unanswered.first() {
-                return fail("absent_answered", format!("node {node}: request {tag} was not answered"));
+            if let Some((absent, tag)) = hib.unanswered.first() {
+                return fail("absent_answered", format!("node {node}: {tag} to node {absent} was not answered"));
             }
             for class in CREDITED {
                 if hib.held[class as usize] * 2 < self.sizes.given {

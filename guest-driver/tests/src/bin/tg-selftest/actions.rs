@@ -191,6 +191,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             let shared = import(&node, id, shared, "rw")?;
             barrier(&node, name, nodes, number(me)?, number(epochs)?, &shared)?;
         }
+        [action, ..] if action.starts_with("replica-") => crate::replica_actions::act(args)?,
         [action, ..] if action.starts_with("queue-") => crate::queue_actions::act(args)?,
         _ => return Err(Trouble::Wrong("no such action".into())),
     }

@@ -4,11 +4,14 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
-use telegraphos::{Error, Node, NodeId, Queue, QueueBuilder, Remote, RemoteQueue, Segment, State};
+use telegraphos::{
+    Error, JoinBuilder, Node, NodeId, Queue, QueueBuilder, Remote, RemoteQueue, ReplicaMode, Replicated,
+    ReplicatedBuilder, Segment, State,
+};
 use tg_tests::child::{Child, Ids};
 use tg_tests::cli::{Failure, Outcome};
 use tg_tests::peers::{Peers, import_patiently};
-use tg_tests::{queue, random, user};
+use tg_tests::{queue, random, replica, user};
 
 /// Result of a test.
 pub(crate) type Verdict<T = ()> = Result<T, Stop>;
@@ -61,6 +64,8 @@ pub(crate) struct Context<'a> {
     kept: Vec<Arc<Segment>>,
     /// As `kept`.
     queues: Vec<Arc<Queue>>,
+    /// As `kept`.
+    replicas: Vec<Arc<Replicated>>,
     seed: u64,
 }
 
@@ -75,6 +80,7 @@ impl<'a> Context<'a> {
             notes: Vec::new(),
             kept: Vec::new(),
             queues: Vec::new(),
+            replicas: Vec::new(),
             seed: random::seed(),
         }
     }
@@ -172,6 +178,76 @@ impl<'a> Context<'a> {
         let mine = self.queue(part, how)?;
         let right = self.enqueuer(self.peers.right(), part)?;
         Ok((mine, right))
+    }
+
+    /// Makes a replicated segment, whose home this node is and which everybody may join, and keeps it until all have ended the test.
+    pub(crate) fn replicated(
+        &mut self,
+        part: &str,
+        size: u64,
+        how: impl FnOnce(ReplicatedBuilder) -> ReplicatedBuilder,
+    ) -> Verdict<Arc<Replicated>> {
+        let builder = Replicated::create(self.node(), &self.name(part), size).mode(0o606);
+        let segment = Arc::new(how(builder).create()?);
+        self.replicas.push(segment.clone());
+        Ok(segment)
+    }
+
+    /// Joins a replicated segment of this test that is being made about now.
+    pub(crate) fn join(
+        &self,
+        home: NodeId,
+        part: &str,
+        how: impl FnOnce(JoinBuilder) -> JoinBuilder,
+    ) -> Verdict<Replicated> {
+        let join = how(Replicated::join(self.node(), home, &self.name(part)).mode(0o606));
+        Ok(replica::join_patiently(join, self.patience)?)
+    }
+
+    /// Keeps a copy until all have ended the test.
+    pub(crate) fn keep_copy(&mut self, copy: Replicated) -> Arc<Replicated> {
+        let copy = Arc::new(copy);
+        self.replicas.push(copy.clone());
+        copy
+    }
+
+    /// Replicated segments of every node as the home, each with copies at all others, in the order of the nodes; all are there.
+    pub(crate) fn boards(&mut self, part: &str, size: u64) -> Verdict<Vec<Arc<Replicated>>> {
+        self.boards_in(ReplicaMode::Counters, part, size)
+    }
+
+    /// The same in another mode.
+    pub(crate) fn boards_in(&mut self, mode: ReplicaMode, part: &str, size: u64) -> Verdict<Vec<Arc<Replicated>>> {
+        self.boards_named(mode, |_| part.into(), size)
+    }
+
+    /// The same with names by the home's place.
+    pub(crate) fn boards_named(
+        &mut self,
+        mode: ReplicaMode,
+        part: impl Fn(usize) -> String,
+        size: u64,
+    ) -> Verdict<Vec<Arc<Replicated>>> {
+        let (_, me) = self.place();
+        let own = self.replicated(&part(me), size, |builder| builder.replica_mode(mode))?;
+        let mut boards = Vec::new();
+        for (place, home) in self.peers.all.clone().into_iter().enumerate() {
+            boards.push(match place == me {
+                true => own.clone(),
+                false => {
+                    let copy = self.join(home, &part(place), |join| join.replica_mode(mode))?;
+                    self.keep_copy(copy)
+                }
+            });
+        }
+        self.sync()?;
+        Ok(boards)
+    }
+
+    /// How many nodes take part, and this one's place among them.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let me = self.me();
+        (self.peers.all.len(), self.peers.all.iter().position(|id| *id == me).unwrap_or(0))
     }
 
     /// The seed of this node's data and that of the left neighbour's.

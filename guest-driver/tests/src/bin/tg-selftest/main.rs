@@ -21,6 +21,11 @@ mod queue_actions;
 mod queue_consumers;
 mod queue_faults;
 mod queues;
+mod replica_actions;
+mod replica_faults;
+mod replica_homes;
+mod replica_members;
+mod replicas;
 mod syncs;
 
 use context::{Context, Stop, Verdict};
@@ -184,6 +189,43 @@ const PLAN: &[Test] = plan! {
     "queue/scribbled-state-harms-that-queue-alone" => queue_faults::scribbled_state,
     "queue/locked-memory" => queue_faults::locked_memory,
     "queue/300-cycles-leak-nothing" => queue_faults::cycles,
+    "replica/stores-of-every-node-reach-every-copy" => replicas::reach_all,
+    "replica/segments-of-several-pages" => replicas::pages,
+    "i4-e22b-replica/a-load-finds-the-own-store" => replicas::own_store,
+    "i4-i5-replica/no-older-store-comes-back" => replicas::no_older_store,
+    "e18-replica/mixed-sizes-converge" => replicas::mixed_sizes,
+    "e20-replica/atomics-of-all-nodes-are-exact" => replicas::atomics,
+    "i6-i7-replica/quiet-covers-every-copy" => replicas::message_passing,
+    "e22b-replica/one-pointer-with-both-trapped" => replicas::one_pointer,
+    "sync/locks-in-replicated-segments" => replicas::locks,
+    "replica/copied-when-read-much" => replicas::copied_when_used,
+    "replica-invalidate/stores-of-every-node-reach-every-copy" => replicas::invalidated_reach_all,
+    "i4-i5-replica-invalidate/no-older-store-comes-back" => replicas::invalidated_no_older_store,
+    "e20-replica-invalidate/atomics-of-all-nodes-are-exact" => replicas::invalidated_atomics,
+    "i6-i7-replica-invalidate/quiet-covers-every-copy" => replicas::invalidated_messages,
+    "replica/home-moves-while-all-store" => replica_homes::moves,
+    "replica/joins-follow-the-home" => replica_homes::joins_follow,
+    "replica/a-home-that-cannot-move" => replica_homes::refusals,
+    "replica/an-import-of-the-home-reaches-every-copy" => replicas::plain_import,
+    "i4-replica/threads-of-one-process" => replicas::threads,
+    "e20-replica/joining-while-others-store-misses-nothing" => replica_members::join_while_others_store,
+    "replica/leave-and-join-again" => replica_members::leave_and_join_again,
+    "replica/home-killed-and-adopted-by-a-survivor" => replica_members::home_killed,
+    "replica/home-leaves-and-a-survivor-adopts" => replica_members::home_leaves,
+    "replica/adopting-under-a-name-that-is-taken" => replica_members::adopted_name_taken,
+    "replica/copies-killed-while-others-store" => replica_members::copy_killed,
+    "replica/owner-without-counters-converges" => replica_members::owner_mode,
+    "replica/naive-members-of-all-nodes" => replica_members::naive_members,
+    "replica/50-cycles-leak-nothing" => replica_members::cycles,
+    "replica/copies-are-read-only" => replica_faults::read_only,
+    "replica/mappings-beyond-it-are-refused" => replica_faults::mappings,
+    "replica/joins-that-cannot-be" => replica_faults::bad_joins,
+    "replica/rights-secret-and-nodes" => replica_faults::who_may,
+    "replica/other-user-ids" => replica_faults::other_users,
+    "replica/a-second-home-is-refused" => replica_faults::second_home,
+    "replica/words-beyond-the-end" => replica_faults::bounds,
+    "replica/nonsense-is-refused" => replica_faults::nonsense,
+    "replica/locked-memory" => replica_faults::locked_memory,
 };
 
 struct Options {

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is measured, and how.
+
+use crate::progress::Progress;
+use crate::{Boards, Error, LinkCount, PacketKind, ProgressMode, Result, Settings};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use telegraphos_device::client::{self, ClientError, Guest, MEMORY, Pages};
+use telegraphos_wire::admin::COUNTERS;
+use telegraphos_wire::regs::Register;
+use telegraphos_wire::{Rights, Status, UNIT};
+
+/// Copies of a page.
+pub(super) const COPIES: [usize; 5] = [1, 2, 4, 8, 16];
+/// The home and the copies of the largest page.
+pub(super) const NODES: usize = 17;
+/// Whose multicasts the switch copies, and who does it itself.
+pub(super) const HOMES: [(usize, &str); 2] = [(0, "switch"), (1, "board")];
+/// Pending-write counters of some copies: node and counters (SPEC item 26).
+pub(super) const CACHES: [(usize, u16); 4] = [(3, 1), (4, 4), (5, 16), (2, 32)];
+/// Words of one burst, each stored to once.
+pub(super) const WORDS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+/// Bursts of each length in a round.
+const BURSTS: usize = 4;
+/// Single stores in a round, for each figure.
+const SINGLES: usize = 5;
+/// After so many others the ordinary store is measured again.
+const BETWEEN: usize = 4;
+/// Stores that are only posted.
+const POSTED: usize = 16;
+/// Stores of a stream.
+const STREAM: u64 = 64;
+/// How long memory is looked at without a pause.
+const SPIN: Duration = Duration::from_millis(2);
+/// Updates of which every packet is counted.
+const COUNTED: u64 = 64;
+
+const RW: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+
+/// The export page of an ordinary segment at node 0, and of the page whose copies have counters of different numbers.
+const ORDINARY: u32 = (HOMES.len() * COPIES.len()) as u32;
+const COUNTERS_PAGE: u32 = ORDINARY + 1;
+
+fn address(page: u32) -> u64 {
+    MEMORY + u64::from(page) * UNIT
+}
+
+/// The nodes with copies of a home's page.
+fn copies_of(home: usize, copies: usize, nodes: usize) -> Vec<usize> {
+    let other = HOMES.iter().map(|(node, _)| *node).find(|node| *node != home);
+    (HOMES.len()..nodes).chain(other).take(copies).collect()
+}
+
+/// A page with a home and copies; it has the same number everywhere.
+#[derive(Clone, Debug)]
+struct Page {
+    page: u32,
+    home: usize,
+    copies: Vec<usize>,
+}
+
+impl Page {
+    fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        [self.home].into_iter().chain(self.copies.iter().copied())
+    }
+
+    /// Makes it one: grants, joins, and imports for stores to the own copy.
+    fn set_up(&self, boards: &mut Boards) -> Result<()> {
+        let mut home: Option<Pages> = None;
+        for node in self.members() {
+            let own = grant(boards, node, self.page)?;
+            let home = *home.get_or_insert(own);
+            boards.ask(node, |guest| {
+                guest.replicate(self.page, COUNTERS, &home)?;
+                guest.import(self.page as u16, &own, RW)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn grant(boards: &mut Boards, node: usize, page: u32) -> Result<Pages> {
+    boards.ask(node, |guest| guest.grant(node as u16, page, 1, address(page), RW))
+}
+
+/// A place to store to, and where it must arrive.
+#[derive(Clone, Debug)]
+struct Target {
+    /// The node that stores.
+    writer: usize,
+    /// In its window.
+    window: u64,
+    /// In guest memories.
+    address: u64,
+    /// Where else than at the writer's, in the end.
+    readers: Vec<usize>,
+    /// The writer has a copy, or is the home.
+    own: bool,
+}
+
+impl Target {
+    fn of(page: &Page, writer: usize) -> Target {
+        Target {
+            writer,
+            window: client::window(writer as u16, page.page as u16, 0),
+            address: address(page.page),
+            readers: page.members().filter(|node| *node != writer).collect(),
+            own: true,
+        }
+    }
+}
+
+/// What is measured of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Figure {
+    Posted,
+    Own,
+    Last,
+    Quiet,
+    Stream,
+}
+
+pub(super) const FIGURES: [(Figure, &str); 5] = [
+    (Figure::Quiet, "a store until it is quiet: every copy has it and has said so"),
+    (Figure::Last, "a store until the last copy's memory shows it (ordinary: until it is there)"),
+    (Figure::Own, "a store until the writer's own memory shows it, best of 5 (ordinary: until it is there)"),
+    (Figure::Stream, "one of 64 stores to a word in one go, until all are quiet"),
+    (Figure::Posted, "a store as the processor sees it: posted, best of 16"),
+];
+
+/// Nanoseconds.
+pub(super) type Sample = BTreeMap<Figure, f64>;
+
+/// What stores, and to which page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Case {
+    pub(super) at_home: bool,
+    /// Index into [`HOMES`].
+    pub(super) home: usize,
+    pub(super) copies: usize,
+}
+
+impl Case {
+    pub(super) fn name(self) -> String {
+        format!("{}, {}", if self.at_home { "home" } else { "copy" }, HOMES[self.home].1)
+    }
+}
+
+/// A median, and what a quarter is below and above.
+pub(super) type Quartiles = [f64; 3];
+
+pub(super) fn quartiles(mut values: Vec<f64>) -> Quartiles {
+    values.sort_by(f64::total_cmp);
+    let at = |part: f64| values.get(((values.len().max(1) - 1) as f64 * part).round() as usize).copied().unwrap_or(0.0);
+    [at(0.5), at(0.25), at(0.75)]
+}
+
+pub(super) fn median(values: Vec<f64>) -> f64 {
+    quartiles(values)[0]
+}
+
+/// Of what is soon done: whoever does it is often kept from it afterwards by the boards, who want the same processor.
+fn best(values: Vec<f64>) -> f64 {
+    values.into_iter().fold(f64::MAX, f64::min)
+}
+
+/// All measurements: of each round one value.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Figures {
+    pub(super) ordinary: Vec<Sample>,
+    pub(super) cases: BTreeMap<Case, Vec<Sample>>,
+    /// By counters and words of a burst.
+    pub(super) bursts: BTreeMap<(u16, u64), Vec<Burst>>,
+}
+
+impl Figures {
+    /// Microseconds, and the ratio to an ordinary store in the same round.
+    pub(super) fn of(&self, case: Case, figure: Figure) -> Option<(Quartiles, Quartiles)> {
+        let samples = self.cases.get(&case)?;
+        let times: Vec<f64> = samples.iter().filter_map(|s| Some(s.get(&figure)? / 1e3)).collect();
+        let pairs = samples.iter().zip(&self.ordinary);
+        let ratios: Vec<f64> = pairs.filter_map(|(s, o)| Some(s.get(&figure)? / o.get(&figure)?)).collect();
+        (!times.is_empty()).then(|| (quartiles(times), quartiles(ratios)))
+    }
+
+    pub(super) fn series(&self) -> Vec<Vec<Case>> {
+        let mut series: Vec<Vec<Case>> = Vec::new();
+        for case in self.cases.keys() {
+            match series.iter_mut().find(|one| (one[0].at_home, one[0].home) == (case.at_home, case.home)) {
+                Some(one) => one.push(*case),
+                None => series.push(vec![*case]),
+            }
+        }
+        series.reverse();
+        series
+    }
+}
+
+/// Stores to different words at a copy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Burst {
+    /// Stalls of 100 stores that the client sends in one go.
+    pub(super) at_once: f64,
+    /// Of 100 that it sends one after the other, as QEMU does.
+    pub(super) one_by_one: f64,
+    /// Nanoseconds for each store of those in one go, until all are quiet.
+    pub(super) time: f64,
+}
+
+/// Packets for one update on each kind of link, as counted; all exact.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Packets {
+    pub(super) case: Case,
+    /// Reflected stores on the home's link, out.
+    pub(super) home_out: f64,
+    /// Acknowledgements of copies on it, in.
+    pub(super) home_in: f64,
+    /// Reflected stores on the busiest copy's link, in.
+    pub(super) copy_in: f64,
+    /// Everything on the writer's link, both ways.
+    pub(super) writer: f64,
+}
+
+pub(super) struct Bench {
+    boards: Boards,
+    pages: BTreeMap<(usize, usize), Page>,
+    /// Never stored twice, so that what is found tells which store it is.
+    value: u64,
+}
+
+impl Bench {
+    pub(super) fn start(settings: &Settings, progress: ProgressMode, nodes: usize, count_links: bool) -> Result<Bench> {
+        let options = |node: usize| {
+            let mut options = Vec::new();
+            if let Some((_, counters)) = CACHES.iter().find(|(n, _)| *n == node) {
+                options.push(("pending-writes".to_owned(), counters.to_string()));
+            }
+            if node == HOMES[1].0 {
+                options.push(("fanout-by-switch".to_owned(), "false".to_owned()));
+            }
+            options
+        };
+        let mut boards = Boards::start(settings, progress, nodes, count_links, options)?;
+        let mut pages = BTreeMap::new();
+        let counts = COPIES.iter().copied().filter(|copies| *copies < nodes);
+        for (copies, (index, (home, _))) in counts.flat_map(|copies| HOMES.iter().enumerate().map(move |h| (copies, h)))
+        {
+            let page = Page { page: pages.len() as u32, home: *home, copies: copies_of(*home, copies, nodes) };
+            page.set_up(&mut boards)?;
+            pages.insert((index, copies), page);
+        }
+        Ok(Bench { boards, pages, value: 0 })
+    }
+
+    pub(super) fn cases(&self) -> Vec<Case> {
+        let both = |(home, copies): &(usize, usize)| {
+            [true, false].map(|at_home| Case { at_home, home: *home, copies: *copies })
+        };
+        self.pages.keys().flat_map(both).collect()
+    }
+
+    fn page(&self, case: Case) -> Result<&Page> {
+        let page = self.pages.get(&(case.home, case.copies));
+        page.ok_or_else(|| Error::Usage(format!("there is no page with {} copies", case.copies)))
+    }
+
+    fn target(&self, case: Case) -> Result<Target> {
+        let page = self.page(case)?;
+        Ok(Target::of(page, if case.at_home { page.home } else { page.copies[0] }))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.value += 1;
+        self.value
+    }
+
+    fn store(&mut self, target: &Target, offset: u64) -> Result<u64> {
+        let value = self.next();
+        self.boards.ask(target.writer, |guest| store(guest, target.window + offset, value))?;
+        Ok(value)
+    }
+
+    fn quiet(&mut self, writer: usize) -> Result<()> {
+        self.boards.ask(writer, quiet)
+    }
+
+    /// Stores as many values from an offset on to one word after the other, or all to one, in one go.
+    fn store_all(&mut self, target: &Target, count: u64, stride: u64) -> Result<()> {
+        let first = self.value;
+        self.value += count;
+        let stores = (0..count).map(|n| (target.window + stride * n, first + 1 + n));
+        self.boards.ask(target.writer, |guest| guest.client.store_all(client::WINDOW, stores))
+    }
+
+    /// Waits until the memories of these nodes show a value, in any order.
+    fn shown(&self, address: u64, value: u64, mut nodes: Vec<usize>) -> Result<()> {
+        let guests = self.boards.guests();
+        let mut look = || {
+            while let Some(node) = nodes.last() {
+                match guests[*node].load64(address) {
+                    Ok(found) if found == value => nodes.pop(),
+                    Ok(_) => return None,
+                    Err(e) => return Some(Err((*node, e))),
+                };
+            }
+            Some(Ok(()))
+        };
+        let begun = Instant::now();
+        // Who gives the processor away here gets it back when everything has happened.
+        let mut found = look();
+        while found.is_none() && begun.elapsed() < SPIN {
+            std::hint::spin_loop();
+            found = look();
+        }
+        let arrived = match found {
+            Some(found) => Ok(found),
+            None => client::wait_for("the arrival of a store", look),
+        };
+        arrived.map_err(|e| (0, e)).and_then(|done| done).map_err(|(node, e)| self.boards.error(node, e))
+    }
+
+    /// Measures a store of this kind.
+    fn sample(&mut self, target: &Target) -> Result<Sample> {
+        let writer = target.writer;
+        self.store(target, 0)?;
+        self.quiet(writer)?;
+        let mut sample = Sample::new();
+        let mut posted = Vec::new();
+        for _ in 0..POSTED {
+            let begun = Instant::now();
+            self.store(target, 0)?;
+            posted.push(nanoseconds(begun));
+        }
+        sample.insert(Figure::Posted, best(posted));
+        self.quiet(writer)?;
+        let mut singles: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
+        for _ in 0..SINGLES {
+            let begun = Instant::now();
+            self.store(target, 0)?;
+            self.quiet(writer)?;
+            singles.entry(Figure::Quiet).or_default().push(nanoseconds(begun));
+            let begun = Instant::now();
+            let value = self.store(target, 0)?;
+            if target.own {
+                self.shown(target.address, value, vec![writer])?;
+                singles.entry(Figure::Own).or_default().push(nanoseconds(begun));
+            }
+            self.shown(target.address, value, target.readers.clone())?;
+            singles.entry(Figure::Last).or_default().push(nanoseconds(begun));
+            if !target.own {
+                singles.entry(Figure::Own).or_default().push(nanoseconds(begun));
+            }
+            self.quiet(writer)?;
+        }
+        let one = |figure: Figure, values| if figure == Figure::Own { best(values) } else { median(values) };
+        sample.extend(singles.into_iter().map(|(figure, values)| (figure, one(figure, values))));
+        let begun = Instant::now();
+        self.store_all(target, STREAM, 0)?;
+        self.quiet(writer)?;
+        sample.insert(Figure::Stream, nanoseconds(begun) / STREAM as f64);
+        Ok(sample)
+    }
+
+    /// Bursts of stores to different words at a copy.
+    fn burst(&mut self, target: &Target, words: u64) -> Result<Burst> {
+        let stalls = |guest: &mut Guest| guest.client.register(Register::CountCounterStalls);
+        let start = self.boards.ask(target.writer, stalls)?;
+        let mut times = Vec::new();
+        for _ in 0..BURSTS {
+            let begun = Instant::now();
+            self.store_all(target, words, 8)?;
+            self.quiet(target.writer)?;
+            times.push(nanoseconds(begun) / words as f64);
+        }
+        let middle = self.boards.ask(target.writer, stalls)?;
+        for _ in 0..BURSTS {
+            for word in 0..words {
+                self.store(target, 8 * word)?;
+            }
+            self.quiet(target.writer)?;
+        }
+        let end = self.boards.ask(target.writer, stalls)?;
+        let rate = |stalls: u64| 100.0 * stalls as f64 / (BURSTS as u64 * words) as f64;
+        let (at_once, one_by_one) = (rate(middle.saturating_sub(start)), rate(end.saturating_sub(middle)));
+        Ok(Burst { at_once, one_by_one, time: median(times) })
+    }
+
+    pub(super) fn measure(&mut self, rounds: u32, progress: Progress) -> Result<Figures> {
+        let ordinary = grant(&mut self.boards, HOMES[0].0, ORDINARY)?;
+        let writer = CACHES[3].0;
+        self.boards.ask(writer, |guest| guest.import(ORDINARY as u16, &ordinary, RW))?;
+        let window = client::window(ordinary.node, ORDINARY as u16, 0);
+        let ordinary = Target { writer, window, address: address(ORDINARY), readers: vec![HOMES[0].0], own: false };
+        let copies = CACHES.iter().map(|(node, _)| *node).collect();
+        let counted = Page { page: COUNTERS_PAGE, home: HOMES[0].0, copies };
+        counted.set_up(&mut self.boards)?;
+        let cases = self.cases();
+        let mut figures = Figures::default();
+        let mut step = progress.step(format!("Measuring, {rounds} rounds of everything in turn"));
+        for round in 0..rounds {
+            step.detail(&format!("round {} of {rounds}", round + 1));
+            // Each is measured near the ordinary store in some round.
+            let first = round as usize % cases.len();
+            let mut yardsticks: BTreeMap<Figure, Vec<f64>> = BTreeMap::new();
+            for (n, case) in cases[first..].iter().chain(&cases[..first]).enumerate() {
+                if n % BETWEEN == 0 {
+                    for (figure, time) in self.sample(&ordinary)? {
+                        yardsticks.entry(figure).or_default().push(time);
+                    }
+                }
+                let target = self.target(*case)?;
+                let sample = self.sample(&target)?;
+                figures.cases.entry(*case).or_default().push(sample);
+            }
+            figures.ordinary.push(yardsticks.into_iter().map(|(figure, times)| (figure, median(times))).collect());
+            for words in WORDS {
+                for (node, counters) in CACHES {
+                    let burst = self.burst(&Target::of(&counted, node), words)?;
+                    figures.bursts.entry((counters, words)).or_default().push(burst);
+                }
+            }
+        }
+        step.done();
+        let pages: Vec<Page> = self.pages.values().cloned().chain([counted]).collect();
+        self.compare(&pages)?;
+        Ok(figures)
+    }
+
+    /// After all that, all copies are equal (I2).
+    fn compare(&mut self, pages: &[Page]) -> Result<()> {
+        for page in pages {
+            let mut expected: Option<Vec<u8>> = None;
+            for node in page.members() {
+                let mut bytes = vec![0; UNIT as usize];
+                self.boards.ask(node, |guest| guest.read(address(page.page), &mut bytes))?;
+                if *expected.get_or_insert_with(|| bytes.clone()) != bytes {
+                    let command = format!("a comparison of the copies of page {}", page.page);
+                    let why = format!("its copy is not that of node {}", page.home);
+                    return Err(Error::Command { node, command, why });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the packets of [`COUNTED`] updates; the links on which there were others than there must be.
+    pub(super) fn count(&mut self, case: Case) -> Result<(Packets, Vec<String>)> {
+        let (page, target) = (self.page(case)?.clone(), self.target(case)?);
+        // Behind this, nothing of the page's beginning is on its way.
+        self.store(&target, 0)?;
+        self.quiet(target.writer)?;
+        let before = self.boards.links();
+        for n in 0..COUNTED {
+            self.store(&target, 8 * (n % 8))?;
+            if n % 4 == 3 {
+                self.quiet(target.writer)?;
+            }
+        }
+        let links: Vec<LinkCount> =
+            self.boards.links().iter().zip(&before).map(|(now, before)| now.since(before)).collect();
+        let mut wrong = Vec::new();
+        for (node, link) in links.iter().enumerate() {
+            for kind in PacketKind::ALL {
+                let found = (link.sent(kind), link.received(kind));
+                let expected = expected(&page, target.writer, HOMES[case.home].0 == HOMES[0].0, node, kind);
+                if found != expected {
+                    wrong.push(format!(
+                        "{} copies, store at {}: {kind:?} packets on the link of node {node} for {COUNTED} updates: {} out and \
+                         {} in, expected {} and {}",
+                        case.copies,
+                        case.name(),
+                        found.0,
+                        found.1,
+                        expected.0,
+                        expected.1
+                    ));
+                }
+            }
+        }
+        let each = |count: u64| count as f64 / COUNTED as f64;
+        let copy_in = page.copies.iter().map(|node| links[*node].received(PacketKind::Reflected)).max();
+        let of_writer = |kind| links[target.writer].sent(kind) + links[target.writer].received(kind);
+        let packets = Packets {
+            case,
+            home_out: each(links[page.home].sent(PacketKind::Reflected)),
+            home_in: each(links[page.home].received(PacketKind::CopyAck)),
+            copy_in: each(copy_in.unwrap_or(0)),
+            writer: each(PacketKind::ALL.into_iter().map(of_writer).sum()),
+        };
+        Ok((packets, wrong))
+    }
+}
+
+/// The packets of [`COUNTED`] updates that must cross a node's link, out and in: with fan-out by the switch one reflected store on each.
+fn expected(page: &Page, writer: usize, by_switch: bool, node: usize, kind: PacketKind) -> (u64, u64) {
+    let copies = page.copies.len() as u64;
+    let (home, copy) = (node == page.home, page.copies.contains(&node));
+    let (writes, updated) = (node == writer && !home, home && node != writer);
+    let (out, back) = match kind {
+        PacketKind::Reflected => (
+            if !home {
+                0
+            } else if by_switch {
+                1
+            } else {
+                copies
+            },
+            copy.into(),
+        ),
+        PacketKind::CopyAck => (copy.into(), if home { copies } else { 0 }),
+        PacketKind::Update => (writes.into(), updated.into()),
+        PacketKind::WriteAck => (updated.into(), writes.into()),
+        PacketKind::Write | PacketKind::Other => (0, 0),
+    };
+    (COUNTED * out, COUNTED * back)
+}
+
+fn store(guest: &mut Guest, window: u64, value: u64) -> std::result::Result<(), ClientError> {
+    guest.client.store(client::WINDOW, window, &value.to_le_bytes())
+}
+
+fn quiet(guest: &mut Guest) -> std::result::Result<(), ClientError> {
+    match guest.quiet()? {
+        Status::Ok => Ok(()),
+        status => Err(ClientError::Store { status }),
+    }
+}
+
+fn nanoseconds(begun: Instant) -> f64 {
+    begun.elapsed().as_nanos() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_has_its_home_and_other_nodes() {
+        for (home, _) in HOMES {
+            for copies in COPIES {
+                let nodes = copies_of(home, copies, NODES);
+                assert!(nodes.len() == copies && !nodes.contains(&home) && nodes[0] == CACHES[3].0, "{nodes:?}");
+            }
+        }
+        assert!(address(COUNTERS_PAGE) + UNIT <= client::RAM + client::RAM_SIZE);
+    }
+
+    #[test]
+    fn quartiles_are_of_what_is_there() {
+        assert_eq!(quartiles(vec![5.0, 1.0, 3.0, 2.0, 4.0]), [3.0, 2.0, 4.0]);
+        assert_eq!(quartiles(vec![7.0]), [7.0; 3]);
+        assert_eq!(quartiles(Vec::new()), [0.0; 3]);
+    }
+
+    /// What enters the switch leaves it: the expectations are consistent.
+    #[test]
+    fn expected_packets_add_up() {
+        let page = Page { page: 0, home: 0, copies: vec![2, 3, 4] };
+        for (writer, by_switch) in [(0, true), (0, false), (3, true), (3, false)] {
+            let sum = |kind| {
+                let all = (0..5).map(|node| expected(&page, writer, by_switch, node, kind));
+                all.fold((0, 0), |(out, back), (o, b)| (out + o, back + b))
+            };
+            for kind in [PacketKind::CopyAck, PacketKind::Update, PacketKind::WriteAck] {
+                assert_eq!(sum(kind).0, sum(kind).1, "{kind:?}");
+            }
+            let (out, back) = sum(PacketKind::Reflected);
+            assert_eq!((out, back), (if by_switch { COUNTED } else { 3 * COUNTED }, 3 * COUNTED));
+        }
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From the home to the copies: what is multicast, how it leaves, and what a copy does with it.
+
+use super::moving::Arrival;
+use super::{Mode, Multicast, Outgoing, Source, TAG_INDEX_BITS, Work};
+use crate::config::Bug;
+use crate::hib::Hib;
+use crate::{Action, Notice};
+use telegraphos_wire::link::MAX_MEMBERSHIPS;
+use telegraphos_wire::packet::{MULTICAST, NO_NODE};
+use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
+
+impl Hib {
+    /// Sends the same to all these nodes; `answer` goes out when all of them have taken it (SPEC E19).
+    pub(super) fn multicast(
+        &mut self,
+        to: &[NodeId],
+        body: Body,
+        answer: Option<(Packet, Body)>,
+        out: &mut Vec<Action>,
+    ) {
+        let moves = matches!(answer, Some((Packet { body: Body::Move { .. }, .. }, _)));
+        let own = answer.as_ref().is_some_and(|(packet, _)| packet.src == self.config.node);
+        let early =
+            self.config.has(Bug::AcknowledgeEarly) && !moves || own && self.config.has(Bug::AcknowledgeReflected);
+        if to.is_empty() || early {
+            if let Some((packet, body)) = answer.clone() {
+                self.reply_to(&packet, body, out);
+            }
+            if to.is_empty() {
+                return;
+            }
+        }
+        let answer = answer.filter(|_| !early);
+        let multicasts = &mut self.server.replicas.multicasts;
+        let first = self.server.replicas.round << TAG_INDEX_BITS;
+        let used = multicasts.range(first..).map(|(tag, _)| *tag);
+        let tag = used.fold(first, |free, used| if free == used { free.wrapping_add(1) } else { free });
+        let page = body.page();
+        multicasts.insert(tag, Multicast { page, waits: to.iter().copied().collect(), answer });
+        self.server.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
+        self.pump_reflected(out);
+    }
+
+    /// Sends what credits allow.
+    pub(crate) fn pump_reflected(&mut self, out: &mut Vec<Action>) {
+        loop {
+            let replicas = &mut self.server.replicas;
+            let Some(first) = replicas.outgoing.front_mut() else { return };
+            let Some(node) = first.to.first().copied() else {
+                replicas.outgoing.pop_front();
+                continue;
+            };
+            let Some(link) = self.link.as_mut().filter(|link| link.credits[Class::Reflected as usize] > 0) else {
+                return;
+            };
+            link.credits[Class::Reflected as usize] -= 1;
+            let (tag, body) = (first.tag, first.body.clone());
+            let group = replicas.groups.get(&body.page());
+            let all = group == Some(&first.to) || (group.is_some() && self.config.has(Bug::StaleGroup));
+            let (dst, target) = if all {
+                first.to.clear();
+                (MULTICAST, 0)
+            } else {
+                first.to.remove(0);
+                (node, self.target(node))
+            };
+            let packet = Packet { src: self.config.node, dst, tag, incarnation: self.incarnation, target, body };
+            self.transmit(packet, out);
+        }
+    }
+
+    /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no group.
+    pub(super) fn announce_group(&mut self, page: u32, out: &mut Vec<Action>) {
+        let replicas = &mut self.server.replicas;
+        if !self.config.fanout_by_switch || self.link.is_none() {
+            return;
+        }
+        let replica = replicas.pages.get(&page).filter(|replica| replica.copies.len() > 1);
+        let mut members: Vec<NodeId> = replica.map_or(Vec::new(), |replica| replica.copies.keys().copied().collect());
+        let others = replicas.groups.iter().filter(|group| *group.0 != page).map(|group| group.1.len()).sum::<usize>();
+        if others + members.len() > MAX_MEMBERSHIPS {
+            members.clear();
+        }
+        let known = replicas.groups.remove(&page).unwrap_or_default();
+        if !members.is_empty() {
+            replicas.groups.insert(page, members.clone());
+        }
+        if members != known {
+            out.push(Action::Group { page, members });
+        }
+    }
+
+    /// The link is gone. The switch knows no group of this node any more; what came over it took none of the next link's credits, and the
+    /// homes that sent it are lost.
+    pub(crate) fn replica_link_lost(&mut self) {
+        self.server.replicas.groups.clear();
+        if self.config.has(Bug::ChargeNextLink) {
+            return;
+        }
+        self.server.replicas.arrivals.clear();
+        for replica in self.server.replicas.pages.values_mut() {
+            if let Some(first @ (Work::Apply(..) | Work::Fill(_))) = replica.work.front_mut().filter(|_| replica.busy) {
+                *first = Work::Lost;
+            }
+            replica.work.retain(|work| !matches!(work, Work::Apply(..) | Work::Fill(_)));
+            // Nor is there anybody left to acknowledge anything to.
+            replica.held.clear();
+        }
+    }
+
+    /// A copy has taken a multicast, or will never.
+    pub(crate) fn copy_acknowledged(&mut self, node: NodeId, tag: u32, status: Status, out: &mut Vec<Action>) {
+        let Some(multicast) = self.server.replicas.multicasts.get_mut(&tag) else { return };
+        if !multicast.waits.remove(&node) {
+            return;
+        }
+        let (done, page) = (multicast.waits.is_empty(), multicast.page);
+        let come_back = multicast.answer.as_ref().is_some_and(|(packet, _)| packet.src == node);
+        let early = come_back && self.config.has(Bug::AcknowledgeReflected);
+        let answer = multicast.answer.take_if(|_| done || early);
+        if done {
+            self.server.replicas.multicasts.remove(&tag);
+        }
+        match answer {
+            Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet, out),
+            Some((packet, body)) => self.reply_to(&packet, body, out),
+            None => {}
+        }
+        if !matches!(status, Status::Ok | Status::Invalidated) {
+            // It has no such copy, or cannot write it: it is none any more.
+            self.forget_copy(page, node, out);
+            out.push(Action::Notice(Notice::FailedOperation { node, status }));
+        }
+    }
+
+    /// Something of a home has arrived. What one node sends is taken one after the other, whichever pages it is for: who sees a store sees what
+    /// the home did before (SPEC I6, words of one home).
+    pub(crate) fn reflected(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        let source = packet.src;
+        self.server.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
+        self.take_arrivals(source, out);
+    }
+
+    /// Takes what has arrived from a node, up to a packet whose work takes a step.
+    pub(super) fn take_arrivals(&mut self, source: NodeId, out: &mut Vec<Action>) {
+        let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };
+        if std::mem::replace(&mut arrivals.taking, true) {
+            return;
+        }
+        while let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
+            let Some(packet) = arrivals.packets.front().filter(|_| !arrivals.working).cloned() else { break };
+            match self.take_arrival(&packet, out) {
+                Arrival::Done(status) => self.acknowledge_copy(&packet, status, out),
+                Arrival::Working => {}
+                Arrival::Held => self.release_arrival(packet.src),
+            }
+        }
+        let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };
+        arrivals.taking = false;
+        if arrivals.packets.is_empty() {
+            self.server.replicas.arrivals.remove(&source);
+        }
+    }
+
+    /// What becomes of a packet.
+    pub(super) fn take_arrival(&mut self, packet: &Packet, out: &mut Vec<Action>) -> Arrival {
+        if packet.target != self.incarnation {
+            return Arrival::Done(Status::Reset);
+        }
+        let (Body::Reflected { at, .. } | Body::Fill { at, .. } | Body::Rehome { at, .. }) = packet.body else {
+            return Arrival::Done(Status::Invalid);
+        };
+        let source = (packet.src, at.page, at.generation);
+        let Some(page) = self.server.replicas.sources.get(&source).copied() else {
+            // Of somebody who is not the home: nothing of it is believed.
+            self.counters.refused += 1;
+            out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome }));
+            return Arrival::Done(Status::NotHome);
+        };
+        let work = match packet.body {
+            Body::Rehome { to: NO_NODE, .. } => {
+                self.source_lost(page, source, Status::Stale, out);
+                return Arrival::Done(Status::Ok);
+            }
+            Body::Rehome { .. } => return self.rehomed(page, source, packet, out),
+            Body::Reflected { .. } if self.is_valid_copy(page) => return self.invalidated(page, packet, out),
+            Body::Fill { .. } => Work::Fill(packet.clone()),
+            _ => Work::Apply(packet.clone(), Vec::new()),
+        };
+        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&packet.src) {
+            arrivals.working = true;
+        }
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            replica.work.push_back(work);
+        }
+        self.work_on(page, out);
+        Arrival::Working
+    }
+
+    /// The first of what has arrived from a node is done with.
+    pub(super) fn release_arrival(&mut self, source: NodeId) {
+        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
+            arrivals.packets.pop_front();
+            arrivals.working = false;
+        }
+        self.consumed(Class::Reflected);
+    }
+
+    pub(super) fn acknowledge_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
+        self.release_arrival(packet.src);
+        self.reply_to(packet, Body::CopyAck { status }, out);
+        self.take_arrivals(packet.src, out);
+    }
+
+    /// A page that this one copies is not there any more. A naive page is everybody's own and goes on; others are orphans then.
+    pub(super) fn source_lost(&mut self, page: u32, source: Source, status: Status, out: &mut Vec<Action>) {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
+            return;
+        };
+        if replica.mode != Mode::Naive {
+            return self.orphan(page, status, out);
+        }
+        replica.sources.remove(&source);
+        self.server.replicas.sources.remove(&source);
+        if replica.joining == Some(source) {
+            replica.joining = None;
+            if let Some(slot) = replica.setting.take() {
+                self.complete_status(slot, status, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests for replicated pages: what becomes of each, and those of this node's processors that the home performs.
+
+use super::{Forward, Mode, Replica, Served, Work};
+use crate::Action;
+use crate::config::Bug;
+use crate::hib::Hib;
+use crate::imports::Waiting;
+use telegraphos_wire::context;
+use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status};
+
+impl Hib {
+    /// Takes over a request in service if it concerns a replicated page. The caller has checked that it is not late.
+    pub(crate) fn serve_replica(&mut self, source: NodeId, packet: &Packet, out: &mut Vec<Action>) -> Served {
+        let own = source == self.config.node;
+        let (at, size, right) = match &packet.body {
+            Body::Write { at, size, .. } | Body::Update { at, size, .. } => (*at, u64::from(*size), Rights::WRITE),
+            Body::Atomic { at, size, .. } => (*at, u64::from(*size), Rights::ATOMIC),
+            Body::WriteBlock { at, .. } => (*at, 1, Rights::WRITE),
+            Body::Join { at, .. } | Body::Leave { at } => (*at, 1, Rights::READ),
+            // Whoever is the home says what all copies hold.
+            Body::Move { at, .. } => (*at, 1, Rights::WRITE),
+            Body::Read { at, size, .. } => (*at, u64::from(*size), Rights::READ),
+            Body::ReadBlock { at, length, .. } => (*at, u64::from(*length), Rights::READ),
+            _ => return Served::Ordinary,
+        };
+        let Some(replica) = self.server.replicas.pages.get(&at.page) else {
+            return match packet.body {
+                Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => {
+                    Served::Refused(Status::NotHome)
+                }
+                _ => Served::Ordinary,
+            };
+        };
+        // A copy is its own node's; one that can be invalid is read at its home.
+        let elsewhere = replica.mode == Mode::Invalidate && !replica.home;
+        let reads = matches!(packet.body, Body::Read { .. } | Body::ReadBlock { .. });
+        if reads && !own && !replica.orders() {
+            return Served::Refused(Status::NotHome);
+        }
+        if reads && !(own && elsewhere) {
+            return Served::Ordinary;
+        }
+        let (orders, mode, ready) = (replica.orders(), replica.mode, replica.filled && !replica.gone);
+        let (orphaned, leaving, holds) = (replica.orphaned, replica.leaving > 0, replica.holds_own());
+        let member = replica.copies.get(&source) == Some(&packet.incarnation);
+        if let Err(status) = self.translate(source, &at, size, right) {
+            return Served::Refused(status);
+        }
+        if let Some(status) = orphaned {
+            return Served::Refused(status);
+        }
+        match packet.body {
+            Body::Join { keep: true, .. } => self.join_kept(source, packet, at.page, out),
+            Body::Join { .. } => self.join(source, packet, at.page, out),
+            Body::Move { .. } => self.asked_to_move(source, at.page, out),
+            Body::Leave { .. } => {
+                self.forget_copy(at.page, source, out);
+                Served::Answer(Body::WriteAck { status: Status::Ok })
+            }
+            // Blocks would need an order of their own.
+            Body::WriteBlock { .. } => Served::Refused(Status::Rights),
+            Body::Update { .. } if !orders || mode == Mode::Naive || !member && mode != Mode::Invalidate => {
+                Served::Refused(Status::NotHome)
+            }
+            // Its copy keeps it for the home to come.
+            ref body if !own && member && self.gives(at.page) => {
+                body.refusal(Status::Moving).map_or(Served::Refused(Status::Invalid), Served::Answer)
+            }
+            _ if own && elsewhere && !leaving => {
+                if let Some(packet) = self.detach(source, out) {
+                    self.forward(packet, at.page, out);
+                }
+                Served::Left
+            }
+            _ if !ready || leaving => Served::Refused(Status::Busy),
+            _ if !own && self.gives(at.page) => Served::Refused(Status::NotHome),
+            _ if own && holds && !self.config.has(Bug::ServeWhileMoving) => Served::Stalled,
+            _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone()), out),
+            // A copy takes stores of its own processors alone.
+            _ if !own => Served::Refused(Status::NotHome),
+            Body::Atomic { .. } => {
+                if let Some(packet) = self.detach(source, out) {
+                    self.forward(packet, at.page, out);
+                }
+                Served::Left
+            }
+            _ => {
+                if mode == Mode::Counters && !self.count_pending(at.page, at.offset, size as u8) {
+                    self.counters.counter_stalls += u64::from(!self.server.replicas.stalled);
+                    self.server.replicas.stalled = true;
+                    return Served::Stalled;
+                }
+                self.begin_work(at.page, Work::Request(source, packet.clone()), out)
+            }
+        }
+    }
+
+    /// Whether a block may be loaded from (or stored to) a page of this node's at the near end of a copy: never stored, since the other copies would not
+    /// get it, nor loaded from one that may be invalid.
+    pub(crate) fn block_of_replica(&self, page: u32, right: Rights) -> Result<(), Status> {
+        match self.server.replicas.pages.get(&page) {
+            Some(_) if right.contains(Rights::WRITE) => Err(Status::Rights),
+            Some(replica) if replica.mode == Mode::Invalidate && !replica.home => Err(Status::Invalidated),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn join(&mut self, source: NodeId, packet: &Packet, page: u32, out: &mut Vec<Action>) -> Served {
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
+        let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
+        if !replica.orders() || source == self.config.node || mode != replica.mode as u16 {
+            return Served::Refused(Status::NotHome);
+        }
+        if replica.gone || !replica.filled && replica.home || replica.moving.is_some() {
+            return Served::Refused(Status::Busy);
+        }
+        if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
+            return Served::Refused(Status::Busy);
+        }
+        replica.work.push_back(Work::Read(source, 0));
+        self.announce_group(page, out);
+        self.work_on(page, out);
+        Served::Answer(Body::WriteAck { status: Status::Ok })
+    }
+
+    pub(super) fn begin_work(&mut self, page: u32, work: Work, out: &mut Vec<Action>) -> Served {
+        if let Work::Request(source, packet) = &work {
+            if *source == self.config.node && self.config.has(Bug::TakenEarly) {
+                self.taken(packet, out);
+            }
+        }
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            replica.work.push_back(work);
+        }
+        self.work_on(page, out);
+        Served::Working
+    }
+
+    /// Sends a request of this node's processors on to the home.
+    pub(super) fn forward(&mut self, packet: Packet, page: u32, out: &mut Vec<Action>) {
+        let unanswered = self.server.replicas.forwards.values().filter(|forward| forward.page == page);
+        let last = unanswered.map(|forward| forward.place).max();
+        let place = last.map_or(0, |last| last + 1);
+        if let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
+            let place = replica.returned.last_key_value().map_or(place, |(last, _)| place.max(last + 1));
+            replica.returned.insert(place, packet);
+            return;
+        }
+        let source = self.server.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
+        let Some((home, home_page, generation)) = source else {
+            return self.refuse_forward(packet, Status::NotHome, out);
+        };
+        let there = |at: RemoteAddr| RemoteAddr { page: home_page, offset: at.offset, generation };
+        let body = match packet.body.clone() {
+            Body::Write { at, context, size, data } => Body::Update { at: there(at), context, size, data },
+            Body::Read { at, context, size } => Body::Read { at: there(at), context, size },
+            Body::Atomic { at, context, size, op, operand, compare } => {
+                Body::Atomic { at: there(at), context, size, op, operand, compare }
+            }
+            _ => return self.refuse_forward(packet, Status::Invalid, out),
+        };
+        if let Err(status) = self.reachable(home) {
+            return self.refuse_forward(packet, status, out);
+        }
+        let number = crate::hib::lowest_free(&self.server.replicas.forwards);
+        self.begin_in_order(number, page);
+        let moves = self.server.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
+        self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
+        self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body });
+        self.pump(home, out);
+    }
+
+    pub(super) fn refuse_forward(&mut self, packet: Packet, status: Status, out: &mut Vec<Action>) {
+        let body = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+        self.reply_to(&packet, body, out);
+    }
+
+    /// The home has answered: everybody has the store, or it is lost.
+    pub(crate) fn forward_answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
+        let Some(forward) = self.server.replicas.forwards.remove(&number) else { return };
+        let Forward { packet, page, moves, place, refused } = forward;
+        if refused {
+            return self.leave_if_done(page, out);
+        }
+        let status = match (&packet.body, &body) {
+            (Body::Write { .. }, Body::WriteAck { status })
+            | (Body::Read { .. }, Body::ReadReply { status, .. })
+            | (Body::Atomic { .. }, Body::AtomicReply { status, .. }) => *status,
+            _ => Status::Invalid,
+        };
+        let replica = self.server.replicas.pages.get_mut(&page);
+        let elsewhere = |replica: &Replica| replica.moves != moves && replica.orphaned.is_none();
+        match replica {
+            // It goes to the new home, which this node knows already or will be told of.
+            Some(replica) if status == Status::Moving && replica.orphaned.is_none() => {
+                replica.returned.insert(place, packet);
+            }
+            Some(replica) if status == Status::NotHome && elsewhere(replica) => {
+                replica.returned.insert(place, packet);
+            }
+            _ => self.forward_ended(number, packet, page, Some(body).filter(|_| status == Status::Ok), status, out),
+        }
+        self.follow_if_ready(page, out);
+        self.leave_if_done(page, out);
+    }
+
+    /// The answer to a request that was forwarded goes to the processor, or a refusal.
+    pub(super) fn forward_ended(
+        &mut self,
+        number: u64,
+        packet: Packet,
+        page: u32,
+        body: Option<Body>,
+        status: Status,
+        out: &mut Vec<Action>,
+    ) {
+        let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+        self.answer_in_order(number, packet, body.unwrap_or(refusal), out);
+        // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
+        if matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset) {
+            self.orphan(page, status, out);
+        }
+    }
+
+    pub(crate) fn forward_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+        let Some(Forward { packet, page, refused, .. }) = self.server.replicas.forwards.remove(&number) else {
+            return;
+        };
+        if !refused {
+            let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+            self.answer_in_order(number, packet, refusal, out);
+            self.orphan(page, status, out);
+        }
+        self.leave_if_done(page, out);
+    }
+
+    /// The board has taken a store of this import: it is in this node's memory (SPEC E22b).
+    pub(super) fn taken(&mut self, packet: &Packet, out: &mut Vec<Action>) {
+        let Some((context, index, count)) = self.count_taken(packet.tag) else { return };
+        let Some(page) = self.issuer.contexts.get(&context).map(|c| c.status_page) else { return };
+        self.count_in_status(context, page + context::TAKEN_OFFSET + 8 * u64::from(index), count, out);
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Clusters with a replicated page, at several networks.
+
+use super::{Cluster, EXPORTS};
+use hib_core::{Bug, Event, HibConfig};
+use switch_core::Bug as SwitchBug;
+use telegraphos_wire::admin::{self, Command, ReplicaCommand};
+use telegraphos_wire::{Rights, Status, UNIT};
+
+pub(crate) const RIGHTS: Rights = Rights(7);
+/// Import of the own page at each node, and its window slot.
+pub(crate) const OWN: u16 = 10;
+
+/// What carries the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Net {
+    /// An ideal network: a packet of the home for each copy.
+    Ideal,
+    /// The real switch, which copies what the home sends once; maybe with a deliberate bug.
+    FanOut(Option<SwitchBug>),
+    /// The real switch, and a packet of the home for each copy.
+    OneByOne,
+}
+pub(crate) use Net::{FanOut, Ideal, OneByOne};
+
+pub(crate) const NETS: [Net; 3] = [Ideal, FanOut(None), OneByOne];
+
+pub(crate) fn cluster(net: Net, n: u16, seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
+    let adjust = |config: &mut HibConfig| {
+        config.bug = bug;
+        config.outstanding = 4;
+        config.credits = [8; 4];
+        config.fanout_by_switch = matches!(net, FanOut(_));
+        adjust(config);
+    };
+    let mut c = match net {
+        Ideal => Cluster::new(n, seed, adjust),
+        FanOut(bug) => Cluster::over_switch(n, seed, bug, adjust),
+        OneByOne => Cluster::switched(n, seed, adjust),
+    };
+    for id in 0..n {
+        c.export(id, "page", 0, 1, RIGHTS);
+        import_own(&mut c, id);
+    }
+    c
+}
+
+pub(crate) fn import_own(c: &mut Cluster, id: u16) {
+    let found = c.lookup(id, id, "page");
+    let set = Command {
+        opcode: admin::IMPORT_SET,
+        import: OWN,
+        node: id,
+        index: OWN.into(),
+        count: 1,
+        page: found.index,
+        generation: found.generation,
+        length: found.length,
+        rights: RIGHTS.0,
+        taken: 1 + 7,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(id, set).status, 0);
+}
+
+pub(crate) fn set(c: &mut Cluster, id: u16, home: u16, mode: u32) -> ReplicaCommand {
+    let found = c.lookup(id, home, "page");
+    ReplicaCommand {
+        opcode: admin::REPLICA_SET,
+        page: 0,
+        mode,
+        node: home.into(),
+        home_page: found.index,
+        home_generation: found.generation,
+        ..ReplicaCommand::default()
+    }
+}
+
+pub(crate) fn join(c: &mut Cluster, id: u16, home: u16, mode: u32) -> Status {
+    let command = set(c, id, home, mode);
+    Status::from_u16(c.admin(id, command.into()).status as u16)
+}
+
+/// Node 0 is the home of a page that all others copy; or, naively, everybody of everybody's.
+pub(crate) fn replicated(
+    net: Net,
+    n: u16,
+    seed: u64,
+    mode: u32,
+    bug: Option<Bug>,
+    adjust: impl Fn(&mut HibConfig),
+) -> Cluster {
+    let mut c = cluster(net, n, seed, bug, adjust);
+    for id in 0..n {
+        let homes = if mode == admin::NAIVE { (0..n).collect() } else { vec![0] };
+        if mode == admin::NAIVE {
+            assert_eq!(join(&mut c, id, id, mode), Status::Ok);
+            continue;
+        }
+        for home in homes {
+            assert_eq!(join(&mut c, id, home, mode), Status::Ok);
+        }
+    }
+    if mode == admin::NAIVE {
+        for id in 0..n {
+            for other in (0..n).filter(|other| *other != id) {
+                assert_eq!(naive_join(&mut c, id, other), Status::Ok);
+            }
+        }
+    }
+    for node in &mut c.nodes {
+        node.history.clear();
+    }
+    c
+}
+
+pub(crate) fn naive_join(c: &mut Cluster, id: u16, other: u16) -> Status {
+    join(c, id, other, admin::NAIVE)
+}
+
+pub(crate) fn store(c: &mut Cluster, id: u16, offset: u64, size: u32, value: u64) {
+    let address = c.address(id, OWN.into(), offset);
+    c.store(id, address, size, value);
+}
+
+pub(crate) fn word(c: &Cluster, id: u16, offset: u64) -> u64 {
+    c.ram_u64(id, EXPORTS + offset)
+}
+
+pub(crate) fn history(c: &Cluster, id: u16, offset: u64) -> Vec<u64> {
+    c.nodes[usize::from(id)].history.iter().filter(|h| h.1 == EXPORTS + offset).map(|h| h.2).collect()
+}
+
+pub(crate) fn copies_are_equal(c: &Cluster) -> Result<(), String> {
+    let page = |id: usize| &c.nodes[id].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize];
+    for id in 1..c.nodes.len() {
+        if let Some(at) = (0..UNIT as usize).find(|at| page(0)[*at] != page(id)[*at]) {
+            return Err(format!("I2: byte {at:#x} is {} at node 0 and {} at node {id}", page(0)[at], page(id)[at]));
+        }
+        let pending = c.nodes[id].hib.pending_counters();
+        if pending != 0 {
+            return Err(format!("I2: {pending} counters of node {id} are not 0"));
+        }
+    }
+    Ok(())
+}
+
+/// A node goes.
+pub(crate) fn go(c: &mut Cluster, net: Net, node: u16) {
+    if net != Ideal {
+        return c.disconnect(node);
+    }
+    for id in (0..4).filter(|id| *id != node) {
+        c.event(id, Event::NodeDown { node });
+    }
+    c.lose_packets_of(node);
+}
+
+pub(crate) fn is_subsequence(of: &[u64], part: &[u64]) -> bool {
+    let mut of = of.iter();
+    part.iter().all(|value| of.any(|other| other == value))
+}
+
+pub(crate) fn finds(what: &str, check: impl Fn(u64) -> Result<(), String>) {
+    let found = (0..500).find_map(|seed| check(seed).err());
+    println!("{what}: {}", found.unwrap_or_else(|| panic!("no schedule shows {what}")));
+}

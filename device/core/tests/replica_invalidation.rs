@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies that become invalid instead of being updated (`docs/replication.md`, "Invalidation"; SPEC item 28, E19, E22b).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::replicas::{FanOut, NETS, Net, OWN, finds, go, join, replicated, set, store, word};
+use common::{Cluster, over_seeds, status_page};
+use hib_core::Bug;
+use telegraphos_wire::admin::{self, Command, ReplicaCommand};
+use telegraphos_wire::regs::Register;
+use telegraphos_wire::{AtomicOp, Status, context, event};
+
+const NODES: u16 = 4;
+
+/// What the driver of each node does: it maps a page when a processor reads it, and unmaps it when its board says so.
+struct Drivers {
+    mapped: Vec<bool>,
+    /// Events of its ring that it has seen.
+    seen: Vec<u32>,
+    /// How often each has unmapped its page.
+    unmapped: Vec<u32>,
+    /// How the board of each fills its copy.
+    fill: Vec<ReplicaCommand>,
+}
+
+impl Drivers {
+    /// All copies are valid, and mapped.
+    fn new(c: &mut Cluster) -> Drivers {
+        let fill = (0..NODES).map(|id| set(c, id, 0, admin::INVALIDATE)).collect();
+        Drivers {
+            mapped: vec![true; c.nodes.len()],
+            seen: vec![0; c.nodes.len()],
+            unmapped: vec![0; c.nodes.len()],
+            fill,
+        }
+    }
+
+    /// The driver of a node looks at its events.
+    fn run(&mut self, c: &mut Cluster, id: u16) {
+        let node = usize::from(id);
+        loop {
+            let at = common::EVENTS + 16 * u64::from(self.seen[node] % 64);
+            let (value, word) = (c.ram_u64(id, at), c.ram_u64(id, at + 8));
+            if (word >> 32) as u32 != self.seen[node] + 1 {
+                return;
+            }
+            self.seen[node] += 1;
+            c.register(id, Register::EventConsumer, u64::from(self.seen[node]));
+            if word as u16 == event::REPLICA && value & event::REPLICA_INVALID != 0 {
+                self.mapped[node] = false;
+                self.unmapped[node] += 1;
+                c.post(id, Command { opcode: admin::REPLICA_INVALID, index: 0, ..Command::default() });
+            }
+        }
+    }
+
+    fn run_all(&mut self, c: &mut Cluster) {
+        (0..NODES).for_each(|id| self.run(c, id));
+    }
+
+    /// A processor reads a word: from the copy if it is mapped, else the driver's fault handler fills it first.
+    fn read(&mut self, c: &mut Cluster, id: u16, offset: u64) -> Result<u64, String> {
+        for _ in 0..1000 {
+            if self.mapped[usize::from(id)] {
+                return Ok(word(c, id, offset));
+            }
+            let before = self.unmapped[usize::from(id)];
+            let slot = c.post(id, self.fill[usize::from(id)].into());
+            let seq = c.last_command(id);
+            while c.completion(id, slot).seq != seq {
+                if !c.step() {
+                    return Err(format!("node {id}'s fault is never handled"));
+                }
+                self.run_all(c);
+            }
+            match Status::from_u16(c.completion(id, slot).status as u16) {
+                Status::Ok => {}
+                Status::Busy => {
+                    self.run(c, id);
+                    c.step();
+                    continue;
+                }
+                status => return Err(format!("node {id}'s fault: {status:?}")),
+            }
+            // Mapped, unless an event has said in the meantime that it is invalid again.
+            self.mapped[usize::from(id)] = self.unmapped[usize::from(id)] == before;
+            self.run(c, id);
+        }
+        Err(format!("node {id} never gets a valid copy"))
+    }
+}
+
+fn invalidating(net: Net, seed: u64, bug: Option<Bug>) -> (Cluster, Drivers) {
+    let mut c = replicated(net, NODES, seed, admin::INVALIDATE, bug, |_| {});
+    let drivers = Drivers::new(&mut c);
+    (c, drivers)
+}
+
+/// When quiet has returned, nobody can read anything older; a program reads its own stores once they are taken.
+fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let (mut c, mut drivers) = invalidating(net, seed, bug);
+    let mut taken = vec![0; usize::from(NODES)];
+    for value in 1..=12u64 {
+        let id = c.rng.below(NODES.into()) as u16;
+        store(&mut c, id, 0, 8, value);
+        taken[usize::from(id)] += 1;
+        c.start_quiet(id, 0, OWN.into(), 100 + value);
+        while c.quiet_word(id, 0).1 != 100 + value {
+            if !c.step() {
+                let before = drivers.seen.clone();
+                drivers.run_all(&mut c);
+                if drivers.seen == before {
+                    return Err("quiet never returns".into());
+                }
+            } else if c.rng.below(4) == 0 {
+                let other = c.rng.below(NODES.into()) as u16;
+                drivers.run(&mut c, other);
+            }
+        }
+        let count = c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
+        let fault = |c: &Cluster, other: u16| {
+            let found = word(c, other, 0);
+            format!("E19: node {id} stored {value}, quiet is done, and node {other} can read {found}")
+        };
+        for other in 0..NODES {
+            if drivers.mapped[usize::from(other)] && word(&c, other, 0) != value {
+                return Err(fault(&c, other));
+            }
+        }
+        if c.rng.below(2) == 0 {
+            let other = c.rng.below(NODES.into()) as u16;
+            if drivers.read(&mut c, other, 0)? != value {
+                return Err(fault(&c, other));
+            }
+        }
+        // Its count may still be on its way; it is never ahead.
+        if count > taken[usize::from(id)] {
+            return Err(format!("E22b: {count} stores of node {id} taken"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn i7_e19_after_quiet_nobody_reads_an_older_value() {
+    for net in NETS {
+        over_seeds(150, 10_000, |seed| fence(net, seed, None));
+        finds("an acknowledgement while the page is mapped", |seed| fence(net, seed, Some(Bug::AcknowledgeMapped)));
+    }
+}
+
+/// Everybody stores, reads, and does atomics; own stores are read once they are counted (I4), nobody reads x, y, x (I5), and all is equal in the end.
+fn chaos(net: Net, seed: u64) -> Result<(), String> {
+    let (mut c, mut drivers) = invalidating(net, seed, None);
+    let mut read = vec![Vec::new(); usize::from(NODES)];
+    let mut sum = 0;
+    let mut stores = vec![Vec::new(); usize::from(NODES)];
+    for value in 1..=60u64 {
+        let id = c.rng.below(NODES.into()) as u16;
+        store(&mut c, id, 0, 8, value);
+        stores[usize::from(id)].push(value);
+        for _ in 0..c.rng.below(16) {
+            c.step();
+            if c.rng.below(3) == 0 {
+                let other = c.rng.below(NODES.into()) as u16;
+                drivers.run(&mut c, other);
+            }
+        }
+        let id = c.rng.below(NODES.into()) as u16;
+        let count = c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
+        let own = stores[usize::from(id)].get(..count as usize).and_then(|own| own.last()).copied();
+        let found = drivers.read(&mut c, id, 0)?;
+        // What has been read or stored before may not come after something else.
+        let seen = &mut read[usize::from(id)];
+        if seen.last() != Some(&found) {
+            if seen.contains(&found) {
+                return Err(format!("I5: node {id} read {seen:?}, then {found}"));
+            }
+            seen.push(found);
+        }
+        if let Some(own) = own.filter(|own| *own != found) {
+            let home: Vec<u64> = common::replicas::history(&c, 0, 0);
+            let place = |value| home.iter().position(|v| *v == value);
+            if place(found) < place(own) {
+                return Err(format!("I4: node {id} has stored {own} and reads {found}; the home had {home:?}"));
+            }
+        }
+        if c.rng.below(8) == 0 {
+            let address = c.address(id, OWN.into(), 64);
+            let cookie = c.cookie();
+            let launch = context::Launch {
+                operation: context::Operation::Atomic { op: AtomicOp::Add, size: 8 },
+                notify: false,
+                cookie,
+            };
+            for step in Cluster::atomic_steps(launch, 1, 0, address) {
+                c.launch_step(id, 0, 1, step);
+            }
+            while c.done(id, 0, 1).1 != cookie {
+                if !c.step() {
+                    drivers.run_all(&mut c);
+                }
+            }
+            sum += 1;
+        }
+    }
+    loop {
+        c.settle();
+        let before = drivers.seen.clone();
+        drivers.run_all(&mut c);
+        if drivers.seen == before {
+            break;
+        }
+    }
+    c.settle();
+    let last = word(&c, 0, 0);
+    for id in 0..NODES {
+        let count = c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
+        if count != stores[usize::from(id)].len() as u64 {
+            return Err(format!("E22b: {count} stores of node {id} taken, of {:?}", stores[usize::from(id)]));
+        }
+        let found = (drivers.read(&mut c, id, 0)?, drivers.read(&mut c, id, 64)?);
+        if found != (last, sum) {
+            return Err(format!("I2: node {id} reads {found:?}, the home has {last} and {sum} atomics were made"));
+        }
+        if c.quiet(id, OWN.into(), 999) != 0 {
+            return Err(format!("a store of node {id} was lost"));
+        }
+        // A trapped load is performed at the home, behind the own stores.
+        let address = c.address(id, OWN.into(), 0);
+        if c.load(id, address, 8) != last {
+            return Err(format!("a trapped load of node {id} is not {last}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn i2_i4_i5_copies_are_filled_again_when_they_are_read() {
+    for net in NETS {
+        over_seeds(200, 10_000, |seed| chaos(net, seed));
+    }
+}
+
+/// The processor that loads may be the one that the driver needs to unmap the page.
+#[test]
+fn i4_a_trapped_load_waits_for_no_driver() {
+    for net in NETS {
+        let (mut c, mut drivers) = invalidating(net, 7, None);
+        for (id, value) in [(1, 5), (2, 6), (0, 7), (1, 8)] {
+            store(&mut c, id, 0, 8, value);
+            let address = c.address(id, OWN.into(), 0);
+            assert_eq!(c.load(id, address, 8), value, "{net:?}: node {id}, with no driver awake");
+        }
+        c.start_quiet(1, 0, OWN.into(), 44);
+        c.settle();
+        assert_ne!(c.quiet_word(1, 0).1, 44, "copies are mapped still");
+        drivers.run_all(&mut c);
+        c.settle();
+        assert_eq!(c.quiet_word(1, 0), (0, 44));
+        assert_eq!(drivers.read(&mut c, 2, 0), Ok(8));
+    }
+}
+
+#[test]
+fn a_store_is_one_message_to_the_home_while_nobody_has_a_valid_copy() {
+    let (mut c, mut drivers) = invalidating(FanOut(None), 5, None);
+    store(&mut c, 1, 0, 8, 1);
+    c.settle();
+    drivers.run_all(&mut c);
+    c.settle();
+    let reflected = c.nodes[0].hib.counters().reflected;
+    for value in 2..100 {
+        store(&mut c, 1, 0, 8, value);
+    }
+    c.settle();
+    assert_eq!(c.nodes[0].hib.counters().reflected, reflected, "no copy is valid");
+    assert_eq!(drivers.read(&mut c, 3, 0), Ok(99));
+}
+
+#[test]
+fn a_home_that_goes_orphans_copies_valid_or_not() {
+    for seed in 0..60 {
+        let net = NETS[seed as usize % 3];
+        let (mut c, mut drivers) = invalidating(net, seed, None);
+        for value in 1..=6 {
+            let id = c.rng.below(NODES.into()) as u16;
+            store(&mut c, id, 0, 8, value);
+            for _ in 0..c.rng.below(20) {
+                c.step();
+            }
+            let other = c.rng.below(NODES.into()) as u16;
+            drivers.run(&mut c, other);
+        }
+        go(&mut c, net, 0);
+        c.settle();
+        for id in 1..NODES {
+            assert_eq!(c.nodes[usize::from(id)].hib.home_of(0), None, "seed {seed}: node {id}");
+            let orphaned = event::REPLICA_ORPHANED;
+            assert!(c.events(id, 64).iter().any(|e| e.0 == event::REPLICA && e.2 & orphaned != 0), "seed {seed}");
+            // Nothing hangs.
+            c.quiet(id, OWN.into(), 500);
+        }
+        assert_eq!(join(&mut c, 2, 2, admin::INVALIDATE), Status::Ok);
+        assert_eq!(join(&mut c, 1, 2, admin::INVALIDATE), Status::Ok);
+        c.settle();
+        assert_eq!(word(&c, 1, 0), word(&c, 2, 0));
+    }
+}
+
+#[test]
+fn what_is_not_invalid_is_not_made_so() {
+    let mut c = replicated(FanOut(None), NODES, 3, admin::COUNTERS, None, |_| {});
+    let status = |c: &mut Cluster, id, opcode, index| {
+        Status::from_u16(c.admin(id, Command { opcode, index, ..Command::default() }).status as u16)
+    };
+    assert_eq!(status(&mut c, 1, admin::REPLICA_INVALID, 0), Status::Invalid, "another mode");
+    assert_eq!(status(&mut c, 1, admin::REPLICA_INVALID, 9), Status::Invalid, "not replicated");
+    let (mut c, _) = invalidating(FanOut(None), 3, None);
+    assert_eq!(status(&mut c, 1, admin::REPLICA_INVALID, 0), Status::Ok, "it is valid, and stays so");
+    assert_eq!(join(&mut c, 1, 0, admin::INVALIDATE), Status::Ok, "there is nothing to fill");
+    assert_eq!(status(&mut c, 1, admin::REPLICA_MOVE, 0), Status::Invalid, "its home does not move");
+}

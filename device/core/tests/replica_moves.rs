@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The home of a replicated page moves while everybody stores (`docs/replication.md`, "Moving the home"; SPEC I1 to I5, I7, E19).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::replicas::{
+    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, store, word,
+};
+use common::{Cluster, EXPORTS, over_seeds};
+use hib_core::Bug;
+use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::{AtomicOp, Status, UNIT, event};
+
+const NODES: u16 = 4;
+/// A word that only atomics touch.
+const SUM: u64 = 128;
+
+fn move_to(page: u32) -> Command {
+    Command { opcode: admin::REPLICA_MOVE, index: page, ..Command::default() }
+}
+
+/// The pairs of values that two histories have in the same order, or an error: there is one order (I1).
+fn one_order(a: &[u64], b: &[u64]) -> bool {
+    let place = |of: &[u64], value: u64| of.iter().position(|v| *v == value);
+    let common: Vec<usize> = a.iter().filter_map(|value| place(b, *value)).collect();
+    common.is_sorted()
+}
+
+/// Unique values to two words by everybody, atomics on a third, and moves to anybody at any moment.
+fn chaos(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = replicated(net, NODES, seed, admin::COUNTERS, bug, |config| {
+        config.pending_writes = [1, 2, 32][(seed % 3) as usize];
+    });
+    let mut mine = vec![Vec::new(); usize::from(NODES) * 2];
+    let (mut moves, mut sum) = (Vec::new(), 0);
+    for value in 1..=60u64 {
+        let (id, at) = (c.rng.below(NODES.into()) as u16, c.rng.below(2));
+        store(&mut c, id, at as u64 * 8, 8, value);
+        mine[usize::from(id) * 2 + at].push(value);
+        if c.rng.below(8) == 0 {
+            let to = c.rng.below(NODES.into()) as u16;
+            moves.push((to, c.post(to, move_to(0))));
+        }
+        if c.rng.below(10) == 0 {
+            let (address, id) = (c.address(id, OWN.into(), SUM), id);
+            let (status, _) = c.atomic(id, AtomicOp::Add, 8, address, 1, 0);
+            if status != Status::Ok {
+                return Err(format!("an atomic of node {id}: {status:?}"));
+            }
+            sum += 1;
+        }
+        for _ in 0..c.rng.below(10) {
+            c.step();
+        }
+    }
+    c.settle();
+    for (node, slot) in moves {
+        let status = Status::from_u16(c.completion(node, slot).status as u16);
+        // It is the home already, or somebody else is becoming it.
+        if !matches!(status, Status::Ok | Status::NotHome | Status::Busy) {
+            return Err(format!("a move to node {node}: {status:?}"));
+        }
+    }
+    for id in 0..NODES {
+        match c.quiet(id, OWN.into(), 900) {
+            0 => {}
+            status => return Err(format!("quiet of node {id} ends with {status}")),
+        }
+    }
+    let home = c.nodes[0].hib.home_of(0);
+    if home.is_none() || (1..NODES).any(|id| c.nodes[usize::from(id)].hib.home_of(0) != home) {
+        let homes: Vec<_> = c.nodes.iter().map(|node| node.hib.home_of(0)).collect();
+        return Err(format!("homes: {homes:?}"));
+    }
+    copies_are_equal(&c)?;
+    if word(&c, 0, SUM) != sum {
+        return Err(format!("{sum} atomics made {}", word(&c, 0, SUM)));
+    }
+    for at in 0..2 {
+        let histories: Vec<_> = (0..NODES).map(|id| history(&c, id, at * 8)).collect();
+        for (id, values) in histories.iter().enumerate() {
+            if let Some(value) = values.iter().enumerate().find(|(i, value)| values[i + 1..].contains(value)) {
+                return Err(format!("I5: node {id} had {} twice: {values:?}", value.1));
+            }
+            let own = &mine[id * 2 + at as usize];
+            if !own.iter().all(|value| values.contains(value)) || !one_order(own, values) {
+                return Err(format!("I4: node {id} stored {own:?} and had {values:?}"));
+            }
+            if let Some(other) = histories.iter().find(|other| !one_order(values, other)) {
+                return Err(format!("I1: node {id} had {values:?}, another {other:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn i1_i2_i4_i5_the_home_moves_while_all_store() {
+    for net in NETS {
+        over_seeds(300, 20_000, |seed| chaos(net, seed, None));
+        // A store that is lost may also be waited for for ever.
+        let stuck = |seed| {
+            let bug = Some(Bug::ServeWhileMoving);
+            std::panic::catch_unwind(|| chaos(net, seed, bug)).unwrap_or(Err("stuck".into()))
+        };
+        finds("a home that orders stores while it moves", stuck);
+    }
+}
+
+#[test]
+fn a_home_moves_once_and_the_old_one_is_a_copy() {
+    for net in NETS {
+        let mut c = replicated(net, NODES, 3, admin::COUNTERS, None, |_| {});
+        assert_eq!(c.admin(2, move_to(0)).status, 0);
+        c.settle();
+        for id in 0..NODES {
+            assert_eq!(c.nodes[usize::from(id)].hib.home_of(0), Some(2));
+            let told =
+                c.events(id, 64).iter().any(|e| e.0 == event::REPLICA && e.1 == 2 && e.2 & event::REPLICA_MOVED != 0);
+            assert!(told, "the driver of node {id} knows: {:?}", c.events(id, 64));
+        }
+        // Who was the home may leave and come back; who comes anew joins the new one.
+        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+        assert_eq!(c.admin(0, leave).status, 0);
+        assert_eq!(join(&mut c, 0, 1, admin::COUNTERS), Status::NotHome, "node 1 is a copy");
+        assert_eq!(join(&mut c, 0, 2, admin::COUNTERS), Status::Ok);
+        store(&mut c, 0, 0, 8, 5);
+        c.settle();
+        copies_are_equal(&c).unwrap();
+        assert_eq!(word(&c, 2, 0), 5);
+    }
+}
+
+#[test]
+fn what_cannot_move_does_not() {
+    let mut c = replicated(FanOut(None), NODES, 3, admin::COUNTERS, None, |_| {});
+    let status = |c: &mut Cluster, id, page| Status::from_u16(c.admin(id, move_to(page)).status as u16);
+    assert_eq!(status(&mut c, 0, 0), Status::NotHome, "it is the home");
+    assert_eq!(status(&mut c, 1, 7), Status::Invalid, "not replicated");
+    let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+    assert_eq!(c.admin(3, leave).status, 0);
+    assert_eq!(status(&mut c, 3, 0), Status::Invalid, "not a copy any more");
+    let mut c = replicated(NETS[0], 2, 3, admin::NAIVE, None, |_| {});
+    assert_eq!(status(&mut c, 1, 0), Status::Invalid, "a naive page has no home");
+}
+
+/// Somebody goes while the home moves: nobody waits for ever, there are never two homes, and copies of a living home are equal.
+fn accident(net: Net, seed: u64) -> Result<(), String> {
+    let mut c = replicated(net, NODES, seed, admin::COUNTERS, None, |_| {});
+    let to = 1 + (seed % 3) as u16;
+    let gone = c.rng.below(NODES.into()) as u16;
+    for value in 1..=12u64 {
+        let id = c.rng.below(NODES.into()) as u16;
+        store(&mut c, id, value % 4 * 8, 8, value);
+    }
+    let slot = c.post(to, move_to(0));
+    let seq = c.last_command(to);
+    for _ in 0..c.rng.below(60) {
+        let id = c.rng.below(NODES.into()) as u16;
+        if c.rng.below(4) == 0 {
+            let value = 100 + c.moment;
+            store(&mut c, id, value % 4 * 8, 8, value);
+        }
+        c.step();
+    }
+    go(&mut c, net, gone);
+    c.settle();
+    let alive: Vec<u16> = (0..NODES).filter(|id| *id != gone).collect();
+    if alive.contains(&to) && c.completion(to, slot).seq != seq {
+        return Err("the move never ends".into());
+    }
+    for id in &alive {
+        c.quiet(*id, OWN.into(), 500);
+    }
+    c.settle();
+    let home_of = |c: &Cluster, id: u16| c.nodes[usize::from(id)].hib.home_of(0);
+    let homes: Vec<u16> = alive.iter().copied().filter(|id| home_of(&c, *id) == Some(*id)).collect();
+    if homes.len() > 1 {
+        return Err(format!("homes: {homes:?}"));
+    }
+    for id in alive {
+        match home_of(&c, id) {
+            Some(home) if home == gone || home_of(&c, home) != Some(home) => {
+                return Err(format!("node {id} is a copy of node {home}, which is no home; node {gone} has gone"));
+            }
+            Some(home) => {
+                let page = |id: u16| &c.nodes[usize::from(id)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize];
+                if page(home) != page(id) {
+                    return Err(format!("node {id} differs from its home {home}; node {gone} has gone"));
+                }
+            }
+            None => {
+                let events = c.events(id, 64);
+                if !events.iter().any(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0) {
+                    return Err(format!("node {id} is an orphan and not told: {events:?}"));
+                }
+            }
+        }
+        if c.nodes[usize::from(id)].hib.pending_counters() != 0 {
+            return Err(format!("node {id} has counters"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn whoever_goes_while_the_home_moves_there_is_at_most_one_home() {
+    for net in NETS {
+        over_seeds(600, 40_000, |seed| accident(net, seed));
+    }
+}
+
+/// Two pages change their homes with each other, while a third node stores to both.
+#[test]
+fn two_homes_change_places() {
+    over_seeds(100, 5_000, |seed| {
+        let mut c = cluster(NETS[seed as usize % 3], 3, seed, None, |_| {});
+        for id in 0..3 {
+            c.export(id, "other", 1, 1, common::replicas::RIGHTS);
+        }
+        for id in 0..3 {
+            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
+        }
+        for id in [1, 0, 2] {
+            let found = c.lookup(id, 1, "other");
+            let set = admin::ReplicaCommand {
+                opcode: admin::REPLICA_SET,
+                page: 1,
+                mode: admin::COUNTERS,
+                node: 1,
+                home_page: found.index,
+                home_generation: found.generation,
+                ..admin::ReplicaCommand::default()
+            };
+            assert_eq!(c.admin(id, set.into()).status, 0);
+            c.import(id, id, "other", 11, 11);
+        }
+        for value in 1..=10 {
+            let other = c.address(2, 11, 0);
+            store(&mut c, 2, 0, 8, value);
+            c.store(2, other, 8, value);
+            for _ in 0..c.rng.below(5) {
+                c.step();
+            }
+        }
+        let (one, two) = (c.post(1, move_to(0)), c.post(0, move_to(1)));
+        for value in 11..=20 {
+            let other = c.address(2, 11, 0);
+            store(&mut c, 2, 0, 8, value);
+            c.store(2, other, 8, value);
+            for _ in 0..c.rng.below(5) {
+                c.step();
+            }
+        }
+        c.settle();
+        let ended = (c.completion(1, one).status, c.completion(0, two).status);
+        let words: Vec<_> = (0..3).map(|id| (word(&c, id, 0), c.ram_u64(id, EXPORTS + UNIT))).collect();
+        if ended != (0, 0) || words.iter().any(|word| *word != (20, 20)) {
+            return Err(format!("{ended:?}, {words:?}"));
+        }
+        Ok(())
+    });
+}
+
+/// Who may only read cannot say what others read.
+#[test]
+fn who_may_not_write_does_not_become_the_home() {
+    let mut c = cluster(FanOut(None), 2, 3, None, |_| {});
+    c.export(0, "read-only", 1, 1, telegraphos_wire::Rights::READ);
+    let found = c.lookup(1, 0, "read-only");
+    let set = admin::ReplicaCommand {
+        opcode: admin::REPLICA_SET,
+        page: 1,
+        mode: admin::COUNTERS,
+        node: 0,
+        home_page: found.index,
+        home_generation: found.generation,
+        ..admin::ReplicaCommand::default()
+    };
+    c.export(1, "copy", 1, 1, common::replicas::RIGHTS);
+    assert_eq!(c.admin(0, set.into()).status, 0);
+    assert_eq!(c.admin(1, set.into()).status, 0);
+    assert_eq!(Status::from_u16(c.admin(1, move_to(1)).status as u16), Status::Rights);
+    assert_eq!(c.nodes[1].hib.home_of(1), Some(0));
+}

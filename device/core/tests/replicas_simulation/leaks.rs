@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Nothing is left behind: a board that has given everything back is like a new one.
+
+use crate::world::{NODES, World, boards, give_back};
+use hib_core::Hib;
+
+/// What only counts: lives, requests, numbers that are not given twice; and what is wrong on purpose. By name of the field, as the board prints itself.
+const COUNTS: [&str; 14] = [
+    "bug",
+    "incarnation",
+    "posted",
+    "consumer",
+    "accepted",
+    "requests",
+    "round",
+    "performed",
+    "generation",
+    "resets",
+    "openings",
+    "next",
+    "next_question",
+    "counters",
+];
+
+/// With more than two, the switch keeps some back until more are used (its audit adds them up).
+const CREDITS_AT_ONCE: u32 = 2;
+
+/// The board's state, a field or element a line, without what only counts, and without tables that are made at their first use and hold nothing but
+/// zeros.
+fn state(hib: &Hib) -> Vec<String> {
+    let text = format!("{hib:#?}");
+    let mut lines = Vec::new();
+    // Inside a field that is left out: its indentation, and the only content that is.
+    let mut left_out: Option<(usize, Option<&str>)> = None;
+    for line in text.lines() {
+        let (indent, line) = (line.len() - line.trim_start().len(), line.trim_start());
+        if let Some((until, content)) = left_out {
+            if indent > until {
+                if content.is_some_and(|content| content != line) {
+                    lines.push(line.to_owned());
+                }
+                continue;
+            }
+            left_out = None;
+            if line.starts_with([']', '}', ')']) {
+                continue;
+            }
+        }
+        let name = line.split(':').next().unwrap_or("");
+        let credits = name == "credits" && hib.config().credits[0] > CREDITS_AT_ONCE;
+        if COUNTS.contains(&name) || credits || name == "slots" {
+            left_out = line.ends_with(['[', '{', '(']).then_some((indent, (name == "slots").then_some("0,")));
+        } else {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// Compares all boards with new ones.
+pub(crate) fn check(world: &mut World, seed: u64) -> Result<(), String> {
+    let mut fresh = boards(seed, None, None);
+    for node in 0..NODES {
+        fresh.take_events(node);
+    }
+    give_back(&mut fresh);
+    for (id, (used, new)) in world.cluster.nodes.iter().zip(&fresh.nodes).enumerate() {
+        let (used, new) = (state(&used.hib), state(&new.hib));
+        if let Some(at) = (0..used.len().max(new.len())).find(|at| used.get(*at) != new.get(*at)) {
+            let part =
+                |lines: &[String]| lines[at.saturating_sub(6).min(lines.len())..(at + 6).min(lines.len())].join(" ");
+            return Err(format!("node {id} has left something: «{}» instead of «{}»", part(&used), part(&new)));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The other end of the socket: what QEMU and a guest's kernel are to a board, in miniature. Tests and benchmarks drive real boards with
+//! it, without a virtual machine.
+//!
+//! [`Client`] speaks vfio-user, [`Guest`] does what the driver does: shares memory, programs the board, gives admin commands.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hib_core::{Step, StepResult};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use telegraphos_wire::admin::{self, Command, Completion, ReplicaCommand};
+use telegraphos_wire::regs::{self, Register};
+use telegraphos_wire::{NodeId, Rights, Status, UNIT, WindowLayout, context};
+
+use crate::memory::GuestMemory;
+use crate::vfio::message::{Access, DmaMap, HEADER_LEN, Header, IrqSet, MAX_MESSAGE, command, dma_map, flag, irq_set};
+
+/// How long a board may take for anything: long enough for a loaded machine, and never waited for when all is well.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Region of the plain window.
+pub const WINDOW: u32 = 4;
+const REGISTERS: u32 = 0;
+const CONTEXTS: u32 = 2;
+const CONFIG: u32 = 7;
+
+/// Why a board did not do as it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The socket failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The board's process has closed the connection.
+    #[error("the board closed the connection")]
+    Closed,
+    /// The board sent what is no answer to the question.
+    #[error("the board answered message {expected} with {found:?}")]
+    Reply {
+        /// Number of the message.
+        expected: u16,
+        /// What came.
+        found: Header,
+    },
+    /// The board refused a message.
+    #[error("the board refused {what}: {}", Errno::from_raw_os_error(*errno))]
+    Refused {
+        /// What.
+        what: &'static str,
+        /// errno.
+        errno: i32,
+    },
+    /// It took too long.
+    #[error("{what} did not happen within {:.0} s", PATIENCE.as_secs_f64())]
+    Late {
+        /// What was waited for.
+        what: &'static str,
+    },
+    /// An admin command failed.
+    #[error("admin command {opcode} failed: {status}")]
+    Failed {
+        /// TG_ADMIN_*.
+        opcode: u32,
+        /// Why.
+        status: Status,
+    },
+    /// A store has not been performed.
+    #[error("stores are not quiet: {status}")]
+    Store {
+        /// Why.
+        status: Status,
+    },
+    /// An address outside the guest's memory.
+    #[error("{address:#x} is outside the guest's memory")]
+    Address {
+        /// The DMA address.
+        address: u64,
+    },
+}
+
+type Result<T, E = ClientError> = std::result::Result<T, E>;
+
+fn failed(what: &'static str) -> impl Fn(io::Error) -> ClientError {
+    move |source| ClientError::Io { what, source }
+}
+
+fn system(what: &'static str) -> impl Fn(Errno) -> ClientError {
+    move |errno| ClientError::Io { what, source: errno.into() }
+}
+
+/// Calls `f` until it gives something, at most for [`PATIENCE`].
+pub fn wait_for<T>(what: &'static str, mut f: impl FnMut() -> Option<T>) -> Result<T> {
+    /// What takes microseconds is not measured in sleeps; what takes longer keeps no processor busy.
+    const SHORT: Duration = Duration::from_millis(20);
+    let begun = Instant::now();
+    loop {
+        if let Some(value) = f() {
+            return Ok(value);
+        }
+        match begun.elapsed() {
+            waited if waited < SHORT => std::thread::yield_now(),
+            waited if waited < PATIENCE => std::thread::sleep(Duration::from_micros(200)),
+            _ => return Err(ClientError::Late { what }),
+        }
+    }
+}
+
+/// A reply: its header and what follows.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The header.
+    pub header: Header,
+    /// The rest.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// The error it tells of.
+    pub fn errno(&self) -> Option<i32> {
+        (self.header.flags & flag::ERROR != 0).then_some(self.header.error as i32)
+    }
+
+    /// An error if it tells of one.
+    pub fn ok(self, what: &'static str) -> Result<Reply> {
+        match self.errno() {
+            Some(errno) => Err(ClientError::Refused { what, errno }),
+            None => Ok(self),
+        }
+    }
+}
+
+/// A client that sends what it is told, sensible or not.
+#[derive(Debug)]
+pub struct Client {
+    /// The connection.
+    pub stream: UnixStream,
+    id: u16,
+}
+
+impl AsMut<Client> for Client {
+    fn as_mut(&mut self) -> &mut Client {
+        self
+    }
+}
+
+impl Client {
+    /// Connected, but not introduced.
+    pub fn connect(path: &Path) -> Result<Client> {
+        let stream = UnixStream::connect(path).map_err(failed("cannot connect to the board"))?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed("cannot set a timeout"))?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed("cannot set a timeout"))?;
+        Ok(Client { stream, id: 100 })
+    }
+
+    /// Connected and introduced.
+    pub fn new(path: &Path) -> Result<Client> {
+        let mut client = Client::connect(path)?;
+        client.version(br#"{"capabilities":{"max_msg_fds":16,"write_multiple":true}}"#)?.ok("the introduction")?;
+        Ok(client)
+    }
+
+    /// Introduces itself with these capabilities.
+    pub fn version(&mut self, json: &[u8]) -> Result<Reply> {
+        let mut body = vec![0; 4];
+        body.extend_from_slice(json);
+        body.push(0);
+        self.call_with(command::VERSION, &body, &[])
+    }
+
+    /// The bytes of the next message.
+    pub fn message(&mut self, command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
+        self.id = self.id.wrapping_add(1);
+        let size = (HEADER_LEN + body.len()) as u32;
+        let header = Header { id: self.id, command, size, flags, error: 0 };
+        let mut bytes = bytemuck::bytes_of(&header).to_vec();
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    /// Sends bytes, and descriptors with them; how many bytes were taken.
+    pub fn send(&mut self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Errno::TOOBIG);
+        }
+        rustix::net::sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends a message with descriptors, and waits for its reply.
+    pub fn call_with(&mut self, command: u16, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<Reply> {
+        let bytes = self.message(command, 0, body);
+        let expected = self.id;
+        let sent = self.send(&bytes, fds).map_err(system("cannot send to the board"))?;
+        // The descriptors went with the first byte.
+        self.stream.write_all(&bytes[sent..]).map_err(failed("cannot send to the board"))?;
+        let reply = self.reply()?.ok_or(ClientError::Closed)?;
+        if (reply.header.id, reply.header.command) != (expected, command) {
+            return Err(ClientError::Reply { expected, found: reply.header });
+        }
+        Ok(reply)
+    }
+
+    /// Sends a message that wants no reply.
+    pub fn post(&mut self, command: u16, body: &[u8]) -> Result<()> {
+        let bytes = self.message(command, flag::NO_REPLY, body);
+        self.stream.write_all(&bytes).map_err(failed("cannot send to the board"))
+    }
+
+    /// The next reply; `None` at the end of the stream.
+    pub fn reply(&mut self) -> Result<Option<Reply>> {
+        let mut bytes = [0; HEADER_LEN];
+        match self.stream.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            // A reset above all: QEMU would abort.
+            Err(e) => return Err(failed("no reply")(e)),
+        }
+        let header: Header = bytemuck::pod_read_unaligned(&bytes);
+        let size = (header.size as usize).checked_sub(HEADER_LEN).filter(|size| *size <= MAX_MESSAGE);
+        let Some(size) = size.filter(|_| header.flags & flag::TYPE == flag::REPLY) else {
+            return Err(ClientError::Reply { expected: self.id, found: header });
+        };
+        let mut body = vec![0; size];
+        self.stream.read_exact(&mut body).map_err(failed("no reply"))?;
+        Ok(Some(Reply { header, body }))
+    }
+
+    /// Loads from a region, whatever the answer.
+    pub fn read_raw(&mut self, region: u32, offset: u64, count: u32) -> Result<Reply> {
+        self.call_with(command::REGION_READ, bytemuck::bytes_of(&Access { offset, region, count }), &[])
+    }
+
+    /// Loads up to 8 bytes.
+    pub fn read(&mut self, region: u32, offset: u64, count: u32) -> Result<u64> {
+        let reply = self.read_raw(region, offset, count)?.ok("a load")?;
+        let found = reply.header;
+        let mut bytes = [0; 8];
+        match (reply.body.get(size_of::<Access>()..), bytes.get_mut(..count as usize)) {
+            (Some(from), Some(to)) if from.len() == to.len() => to.copy_from_slice(from),
+            _ => return Err(ClientError::Reply { expected: self.id, found }),
+        }
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// The body of a store.
+    pub fn write_body(region: u32, offset: u64, data: &[u8]) -> Vec<u8> {
+        let mut body = bytemuck::bytes_of(&Access { offset, region, count: data.len() as u32 }).to_vec();
+        body.extend_from_slice(data);
+        body
+    }
+
+    /// A store that waits for its reply.
+    pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let body = Client::write_body(region, offset, data);
+        self.call_with(command::REGION_WRITE, &body, &[])?.ok("a store").map(drop)
+    }
+
+    /// A posted store, as QEMU sends a guest's.
+    pub fn store(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<()> {
+        self.post(command::REGION_WRITE, &Client::write_body(region, offset, data))
+    }
+
+    /// Posted stores of 8 bytes, sent at once: of a processor that is faster than the board.
+    pub fn store_all(&mut self, region: u32, stores: impl IntoIterator<Item = (u64, u64)>) -> Result<()> {
+        let mut bytes = Vec::new();
+        for (offset, value) in stores {
+            let body = Client::write_body(region, offset, &value.to_le_bytes());
+            bytes.extend(self.message(command::REGION_WRITE, flag::NO_REPLY, &body));
+        }
+        self.stream.write_all(&bytes).map_err(failed("cannot send to the board"))
+    }
+
+    /// Shares memory.
+    pub fn map(&mut self, map: DmaMap, fd: Option<&OwnedFd>) -> Result<Reply> {
+        let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
+        self.call_with(command::DMA_MAP, bytemuck::bytes_of(&map), &fds)
+    }
+
+    /// Says where interrupts go.
+    pub fn set_irqs(&mut self, set: IrqSet, fds: &[BorrowedFd<'_>]) -> Result<Reply> {
+        self.call_with(command::DEVICE_SET_IRQS, bytemuck::bytes_of(&set), fds)
+    }
+
+    /// A register's value.
+    pub fn register(&mut self, register: Register) -> Result<u64> {
+        self.read(REGISTERS, register.offset(), register.size().into())
+    }
+
+    /// Stores to a register.
+    pub fn set_register(&mut self, register: Register, value: u64) -> Result<()> {
+        let bytes = value.to_le_bytes();
+        self.store(REGISTERS, register.offset(), &bytes[..usize::from(register.size()).min(8)])
+    }
+}
+
+/// DMA address at which a [`Guest`]'s memory starts.
+pub const RAM: u64 = 0x10_0000;
+/// Its size.
+pub const RAM_SIZE: u64 = 4 << 20;
+/// DMA address of its event queue.
+pub const EVENTS: u64 = RAM;
+/// Places in the event queue.
+pub const EVENT_ENTRIES: u32 = 64;
+const ADMIN: u64 = RAM + 0x1_0000;
+const ADMIN_SLOTS: u32 = 8;
+const STATUS_PAGES: u64 = RAM + 0x2_0000;
+/// From here on, memory is for what is exported.
+pub const MEMORY: u64 = RAM + 0x10_0000;
+
+/// A new file of so many bytes that lives in memory alone, as QEMU's `memory-backend-memfd`.
+pub fn memfd(size: u64) -> Result<OwnedFd> {
+    let failed = system("cannot make a file for guest memory");
+    let fd = rustix::fs::memfd_create("guest-ram", rustix::fs::MemfdFlags::CLOEXEC).map_err(&failed)?;
+    rustix::fs::ftruncate(&fd, size).map_err(&failed)?;
+    Ok(fd)
+}
+
+/// What a guest's kernel does with its board, with the memory of a guest and one process (context 0). `C` is a [`Client`], or
+/// something around it.
+#[derive(Debug)]
+pub struct Guest<C = Client> {
+    /// The connection to the board.
+    pub client: C,
+    /// Guest memory, [`RAM_SIZE`] bytes from [`RAM`] on.
+    pub ram: OwnedFd,
+    /// Where interrupts arrive.
+    pub irq: OwnedFd,
+    memory: GuestMemory,
+    seq: u32,
+    cookie: u64,
+}
+
+/// Pages of a node, as a grant gave them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// Whose.
+    pub node: NodeId,
+    /// First export page.
+    pub page: u32,
+    /// How many.
+    pub count: u32,
+    /// Bytes of the segment in them.
+    pub length: u64,
+    /// Generation of the grant.
+    pub generation: u64,
+}
+
+impl<C: AsMut<Client>> Guest<C> {
+    /// Shares memory, enables MSI and bus mastering, programs event queue and admin slots.
+    pub fn boot(mut client: C) -> Result<Guest<C>> {
+        let ram = memfd(RAM_SIZE)?;
+        let flags = dma_map::READ | dma_map::WRITE;
+        let map = DmaMap { argsz: size_of::<DmaMap>() as u32, flags, offset: 0, address: RAM, size: RAM_SIZE };
+        client.as_mut().map(map, Some(&ram))?.ok("guest memory")?;
+        let mut memory = GuestMemory::default();
+        let seen = ram.try_clone().map_err(failed("cannot map guest memory"))?;
+        memory.map(&map, Some(seen)).map_err(|refused| system("cannot map guest memory")(refused.errno))?;
+        let irq =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)
+                .map_err(system("cannot make an event descriptor"))?;
+        let flags = irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER;
+        let set = IrqSet { argsz: size_of::<IrqSet>() as u32, flags, index: 1, start: 0, count: 1 };
+        client.as_mut().set_irqs(set, &[irq.as_fd()])?.ok("an interrupt")?;
+        let mut guest = Guest { client, ram, irq, memory, seq: 0, cookie: 0 };
+        guest.program()?;
+        Ok(guest)
+    }
+
+    /// What the driver does at probe, also after a reset.
+    pub fn program(&mut self) -> Result<()> {
+        let client = self.client.as_mut();
+        client.write(CONFIG, 4, &6u16.to_le_bytes())?;
+        client.set_register(Register::EventBase, EVENTS)?;
+        client.set_register(Register::EventSize, EVENT_ENTRIES.into())?;
+        client.set_register(Register::AdminBase, ADMIN)?;
+        client.set_register(Register::Control, regs::CONTROL_IRQ_ENABLE)
+    }
+
+    /// Waits until the board has joined the fabric.
+    pub fn join(&mut self) -> Result<()> {
+        let client = self.client.as_mut();
+        wait_for("joining of the fabric", || match client.register(Register::StatusBits) {
+            Ok(bits) => (bits & regs::STATUS_LINK_UP != 0).then_some(Ok(())),
+            Err(e) => Some(Err(e)),
+        })?
+    }
+
+    /// The 8 bytes at an aligned DMA address, as one load of the guest's processor finds them.
+    pub fn load64(&self, address: u64) -> Result<u64> {
+        match self.memory.perform(&Step::Load { address, size: 8 }) {
+            StepResult::Loaded(value) => Ok(value),
+            _ => Err(ClientError::Address { address }),
+        }
+    }
+
+    /// Bytes of guest memory.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        match address.checked_sub(RAM).map(|offset| rustix::io::pread(&self.ram, &mut *bytes, offset)) {
+            Some(Ok(n)) if n == bytes.len() => Ok(()),
+            _ => Err(ClientError::Address { address }),
+        }
+    }
+
+    /// Sets bytes of guest memory.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        let end = address.checked_add(bytes.len() as u64).filter(|end| *end <= RAM + RAM_SIZE);
+        let written = end.and(address.checked_sub(RAM)).map(|offset| rustix::io::pwrite(&self.ram, bytes, offset));
+        match written {
+            Some(Ok(n)) if n == bytes.len() => Ok(()),
+            _ => Err(ClientError::Address { address }),
+        }
+    }
+
+    /// Performs an admin command and waits for its completion, good or bad.
+    pub fn admin(&mut self, command: Command) -> Result<Completion> {
+        self.seq += 1;
+        let seq = self.seq;
+        let slot = u64::from(seq % ADMIN_SLOTS);
+        let at = ADMIN + slot * admin::BLOCK_SIZE as u64;
+        self.write(at, bytemuck::bytes_of(&Command { seq, ..command }))?;
+        self.client.as_mut().set_register(Register::AdminDoorbell, slot)?;
+        let word = at + admin::COMPLETION_OFFSET as u64;
+        wait_for("the completion of an admin command", || match self.load64(word) {
+            Ok(value) => (value as u32 == seq).then_some(Ok(())),
+            Err(e) => Some(Err(e)),
+        })??;
+        let mut bytes = [0; size_of::<Completion>()];
+        self.read(word, &mut bytes)?;
+        Ok(bytemuck::pod_read_unaligned(&bytes))
+    }
+
+    /// Performs an admin command that should succeed.
+    pub fn admin_ok(&mut self, command: Command) -> Result<Completion> {
+        let completion = self.admin(command)?;
+        match Status::from_u16(completion.status as u16) {
+            Status::Ok => Ok(completion),
+            status => Err(ClientError::Failed { opcode: command.opcode, status }),
+        }
+    }
+
+    /// Opens context `n`.
+    pub fn open_context(&mut self, n: u16) -> Result<()> {
+        let address = STATUS_PAGES + u64::from(n) * context::STATUS_SIZE;
+        let open = Command { opcode: admin::CONTEXT_OPEN, context: n, address, ..Command::default() };
+        self.admin_ok(open).map(drop)
+    }
+
+    /// Grants `count` export pages from `page` on, at DMA address `address`, to every node.
+    pub fn grant(&mut self, node: NodeId, page: u32, count: u32, address: u64, rights: Rights) -> Result<Pages> {
+        let length = u64::from(count) * UNIT;
+        let granted = self.admin_ok(Command {
+            opcode: admin::GRANT_SET,
+            index: page,
+            count,
+            address,
+            length,
+            rights: rights.0,
+            nodes: [u64::MAX; 4],
+            ..Command::default()
+        })?;
+        Ok(Pages { node, page, count, length, generation: granted.generation })
+    }
+
+    /// Imports pages for context 0; import and first window slot are both `import`.
+    pub fn import(&mut self, import: u16, pages: &Pages, rights: Rights) -> Result<()> {
+        self.admin_ok(Command {
+            opcode: admin::IMPORT_SET,
+            node: pages.node,
+            context: 0,
+            import,
+            rights: rights.0,
+            index: u32::from(import),
+            count: pages.count,
+            page: pages.page,
+            generation: pages.generation,
+            length: pages.length,
+            ..Command::default()
+        })
+        .map(drop)
+    }
+
+    /// Makes export page `page` of this node a copy of `home`'s, or the home if it is that. Waits while the home's node is not yet known.
+    pub fn replicate(&mut self, page: u32, mode: u32, home: &Pages) -> Result<()> {
+        let set = ReplicaCommand {
+            opcode: admin::REPLICA_SET,
+            page,
+            mode,
+            node: home.node.into(),
+            home_page: home.page,
+            home_generation: home.generation,
+            ..ReplicaCommand::default()
+        };
+        wait_for("joining of a home page", || match self.admin_ok(set.into()) {
+            Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
+            done => Some(done.map(drop)),
+        })?
+    }
+
+    /// Waits until every store of context 0 has been performed; returns the status.
+    pub fn quiet(&mut self) -> Result<Status> {
+        self.cookie += 1;
+        let cookie = self.cookie;
+        let word = context::QUIET_ALL << context::COOKIE_BITS | cookie;
+        self.client.as_mut().store(CONTEXTS, context::QUIET, &word.to_le_bytes())?;
+        let done = wait_for("quiet", || match self.load64(STATUS_PAGES) {
+            Ok(word) => (word & ((1 << context::COOKIE_BITS) - 1) == cookie).then_some(Ok(word)),
+            Err(e) => Some(Err(e)),
+        })??;
+        Ok(Status::from_u16((done >> context::COOKIE_BITS) as u16))
+    }
+}
+
+/// The place in the window of `offset` bytes into slot `slot` of `node`, with the default layout.
+pub fn window(node: NodeId, slot: u16, offset: u64) -> u64 {
+    (u64::from(node) << WindowLayout::default().offset_bits) + u64::from(slot) * UNIT + offset
+}

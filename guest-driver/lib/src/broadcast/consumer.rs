@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A consumer of a broadcast.
+
+use super::ring::{Consumer, Found, Joined, Shape};
+use crate::error::{Error, Result};
+use crate::slots::Backoff;
+use crate::{JoinBuilder, Node, NodeId, Replicated, Secret};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the producer may take between making the segment and the ring in it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How to consume a broadcast; made by [`Broadcast::join`](crate::Broadcast::join).
+#[derive(Clone, Debug)]
+#[must_use = "nothing is consumed before open()"]
+pub struct BroadcastJoinBuilder {
+    join: JoinBuilder,
+}
+
+impl BroadcastJoinBuilder {
+    pub(super) fn new(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
+        BroadcastJoinBuilder { join: Replicated::join(node, producer, name) }
+    }
+
+    /// The broadcast's secret.
+    pub fn secret(self, secret: Secret) -> Self {
+        BroadcastJoinBuilder { join: self.join.secret(secret) }
+    }
+
+    /// Makes a copy of the ring on this node, and takes a place in it. The first message is the first that the producer pushes after it
+    /// has noticed.
+    pub fn open(self) -> Result<BroadcastConsumer> {
+        BroadcastConsumer::of(Arc::new(self.join.open()?))
+    }
+}
+
+/// A consumer of a broadcast, for one thread at a time; it gives its place up on drop.
+#[derive(Debug)]
+pub struct BroadcastConsumer {
+    segment: Arc<Replicated>,
+    /// Until it has left.
+    consumer: Option<Consumer>,
+    ended: bool,
+}
+
+/// What a look at a broadcast found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Message,
+    Empty,
+    Ended,
+}
+
+impl BroadcastConsumer {
+    pub(super) fn of(segment: Arc<Replicated>) -> Result<BroadcastConsumer> {
+        let mut backoff = Backoff::new(Some(PATIENCE));
+        let consumer = loop {
+            let (value, expected) = match Consumer::join(&*segment, segment.size())? {
+                Joined::Consumer(consumer) => break consumer,
+                Joined::Unready if backoff.wait() => continue,
+                Joined::Unready => ("with nothing in it", "a broadcast"),
+                Joined::Unsound => ("with other words in it", "a broadcast of this version"),
+                Joined::Full => ("with no place free", "a broadcast made for more .consumers()"),
+            };
+            return Err(Error::Argument {
+                what: "the replicated segment",
+                value: format!("{}, {value}", segment.what()),
+                expected: expected.into(),
+            });
+        };
+        Ok(BroadcastConsumer { consumer: Some(consumer), segment, ended: false })
+    }
+
+    /// One more consumer on this node, for another thread of this process.
+    pub fn another(&self) -> Result<BroadcastConsumer> {
+        BroadcastConsumer::of(self.segment.clone())
+    }
+
+    /// The segment that it lies in.
+    pub fn segment(&self) -> &Replicated {
+        &self.segment
+    }
+
+    /// Slots, bytes of a message, and places for consumers; `None` once it has ended.
+    pub fn shape(&self) -> Option<Shape> {
+        self.consumer.as_ref().map(Consumer::shape)
+    }
+
+    /// Whether all messages have been taken, and no other follows.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    fn what(&self) -> String {
+        format!("broadcast {:?}", self.segment.name())
+    }
+
+    fn look(&mut self, message: &mut Vec<u8>) -> Result<Look> {
+        if self.ended {
+            return Ok(Look::Ended);
+        }
+        let evicted = || Error::Evicted { what: format!("broadcast {:?}", self.segment.name()) };
+        let Some(consumer) = &mut self.consumer else { return Err(evicted()) };
+        match consumer.pop(&*self.segment, message)? {
+            Found::Message => Ok(Look::Message),
+            Found::Empty => Ok(Look::Empty),
+            Found::Ended => {
+                self.ended = true;
+                self.quit()?;
+                Ok(Look::Ended)
+            }
+            Found::Evicted => {
+                let evicted = evicted();
+                self.quit()?;
+                Err(evicted)
+            }
+        }
+    }
+
+    /// Takes the next message into `message`, in place of what that holds: false if there is none, or none any more
+    /// ([`BroadcastConsumer::ended`]). A few loads of this node's memory; no system call.
+    ///
+    /// Fails with [`Error::Evicted`] when the producer has gone on without this consumer.
+    pub fn try_pop_into(&mut self, message: &mut Vec<u8>) -> Result<bool> {
+        Ok(self.look(message)? == Look::Message)
+    }
+
+    /// Takes the next message, if there is one.
+    pub fn try_pop(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut message = Vec::new();
+        Ok(self.try_pop_into(&mut message)?.then_some(message))
+    }
+
+    /// Takes the next message into `message`, waiting for it by looking again, in growing steps: false at the end; past `timeout`
+    /// (`None`: never) [`Error::Pending`]. Fails with [`Error::Failed`] when the producer has gone without
+    /// [finishing](crate::Broadcast::finish), unless SIGBUS is faster ([`Replicated`]).
+    pub fn pop_into(&mut self, message: &mut Vec<u8>, timeout: Option<Duration>) -> Result<bool> {
+        let mut backoff = Backoff::new(timeout);
+        loop {
+            match self.look(message)? {
+                Look::Message => return Ok(true),
+                Look::Ended => return Ok(false),
+                Look::Empty => {}
+            }
+            if !backoff.wait() {
+                return Err(self.segment.pending(format!("a message of {}", self.what()), &backoff));
+            }
+            if backoff.doubts() {
+                self.segment.alive()?;
+            }
+        }
+    }
+
+    /// Takes the next message, waiting for it; `None` at the end. As [`BroadcastConsumer::pop_into`].
+    pub fn pop(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>> {
+        let mut message = Vec::new();
+        Ok(self.pop_into(&mut message, timeout)?.then_some(message))
+    }
+
+    /// Gives the place up, and leaves the segment. Dropping does the same, without telling of errors.
+    pub fn leave(mut self) -> Result<()> {
+        self.quit()
+    }
+
+    fn quit(&mut self) -> Result<()> {
+        self.consumer.take().map_or(Ok(()), |consumer| consumer.leave(&*self.segment))
+    }
+}
+
+impl Drop for BroadcastConsumer {
+    fn drop(&mut self) {
+        // The producer may have gone, and the mappings with it: a store would be SIGBUS.
+        if self.consumer.is_some() && self.segment.alive().is_ok() {
+            if let Err(error) = self.quit() {
+                log::warn!("leaving {}: {error}", self.what());
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The producer of a broadcast.
+
+use super::consumer::{BroadcastConsumer, BroadcastJoinBuilder};
+use super::ring::{self, Memory, Producer, Shape};
+use crate::access::publish;
+use crate::error::{Error, Result};
+use crate::slots::Backoff;
+use crate::{Node, NodeId, Replicated, ReplicatedBuilder, Secret};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to make a broadcast; made by [`Broadcast::create`].
+#[derive(Clone, Debug)]
+#[must_use = "there is no broadcast before create()"]
+pub struct BroadcastBuilder {
+    node: Node,
+    name: String,
+    slots: u32,
+    message: u32,
+    consumers: u32,
+    mode: u32,
+    secret: Secret,
+    nodes: Option<Vec<NodeId>>,
+}
+
+impl BroadcastBuilder {
+    /// Messages that the slowest consumer may be behind, 1 to 65536; 64 unless told otherwise.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Bytes of a message, at most, 1 to 65528; rounded up to 8 less than a power of two. 248 unless told otherwise.
+    pub fn message(mut self, bytes: u32) -> Self {
+        self.message = bytes;
+        self
+    }
+
+    /// Consumers at a time, at most, 1 to 255; 16 unless told otherwise.
+    pub fn consumers(mut self, consumers: u32) -> Self {
+        self.consumers = consumers;
+        self
+    }
+
+    /// Who may consume, as for a file: `0o600` (the default) admits processes of this user id, on any node, `0o606` everybody.
+    /// Consumers store to the segment, too: they are trusted not to disturb each other.
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// A secret that consumers must present; zeros mean none.
+    pub fn secret(mut self, secret: Secret) -> Self {
+        self.secret = secret;
+        self
+    }
+
+    /// Admits only these nodes, below 256; without it, every node is admitted.
+    pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
+        self.nodes = Some(nodes.to_vec());
+        self
+    }
+
+    fn shape(&self) -> Result<Shape> {
+        Shape::new(self.slots, self.message, self.consumers).ok_or_else(|| Error::Argument {
+            what: "the shape of a broadcast",
+            value: format!("{} slots of {} bytes for {} consumers", self.slots, self.message, self.consumers),
+            expected: format!(
+                "1 to 65536 slots of 1 to {} bytes for 1 to {} consumers",
+                ring::MESSAGE_MAX,
+                ring::CONSUMERS_MAX
+            ),
+        })
+    }
+
+    fn segment(&self, shape: Shape) -> ReplicatedBuilder {
+        let builder = Replicated::create(&self.node, &self.name, shape.bytes()).mode(self.mode).secret(self.secret);
+        match &self.nodes {
+            Some(nodes) => builder.nodes(nodes),
+            None => builder,
+        }
+    }
+
+    /// Makes the replicated segment, whose home this node is, and in it an empty ring.
+    pub fn create(self) -> Result<Broadcast> {
+        let shape = self.shape()?;
+        let segment = Arc::new(self.segment(shape).create()?);
+        let producer = Producer::create(shape, &*segment)?;
+        Ok(Broadcast { segment, producer })
+    }
+}
+
+/// The producer of a broadcast; for one thread at a time. When it is dropped, consumers get an error
+/// ([`Broadcast::finish`] is the end without one).
+#[derive(Debug)]
+pub struct Broadcast {
+    segment: Arc<Replicated>,
+    producer: Producer,
+}
+
+impl Broadcast {
+    /// A new broadcast under `name`, with this node as the producer's.
+    #[allow(clippy::new_ret_no_self, reason = "as Node::export and Node::import, it says how before it does")]
+    pub fn create(node: &Node, name: &str) -> BroadcastBuilder {
+        BroadcastBuilder {
+            node: node.clone(),
+            name: name.into(),
+            slots: 64,
+            message: 248,
+            consumers: 16,
+            mode: 0o600,
+            secret: [0; 16],
+            nodes: None,
+        }
+    }
+
+    /// Becomes a consumer of the broadcast `name` whose producer is on node `producer`, another than this. A node has one copy, which
+    /// belongs to one process: further consumers there are its threads ([`BroadcastConsumer::another`]).
+    pub fn join(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
+        BroadcastJoinBuilder::new(node, producer, name)
+    }
+
+    /// A consumer on the producer's own node, for another thread of this process.
+    pub fn consumer(&self) -> Result<BroadcastConsumer> {
+        BroadcastConsumer::of(self.segment.clone())
+    }
+
+    /// The segment that it lies in.
+    pub fn segment(&self) -> &Replicated {
+        &self.segment
+    }
+
+    /// Slots, bytes of a message, and places for consumers.
+    pub fn shape(&self) -> Shape {
+        self.producer.shape()
+    }
+
+    /// Messages pushed so far.
+    pub fn pushed(&self) -> u64 {
+        self.producer.pushed()
+    }
+
+    fn what(&self) -> String {
+        format!("broadcast {:?}", self.segment.name())
+    }
+
+    /// Waits until `done`.
+    fn wait(
+        &mut self,
+        timeout: Option<Duration>,
+        what: &str,
+        mut done: impl FnMut(&mut Broadcast) -> Result<bool>,
+    ) -> Result<()> {
+        let mut backoff = Backoff::new(timeout);
+        while !done(self)? {
+            if !backoff.wait() {
+                return Err(self.segment.pending(format!("{what} {}", self.what()), &backoff));
+            }
+            if backoff.doubts() {
+                self.segment.alive()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a message for all consumers, if the slowest leaves room for it: whether it has. A store for each 8 bytes, and one more.
+    pub fn try_push(&mut self, message: &[u8]) -> Result<bool> {
+        let most = self.shape().message();
+        if message.len() > most as usize {
+            return Err(Error::Argument {
+                what: "the length of a message",
+                value: message.len().to_string(),
+                expected: format!("at most {most} bytes, or a broadcast made with a larger .message()"),
+            });
+        }
+        self.producer.push(&*self.segment, message)
+    }
+
+    /// Stores a message for all consumers, waiting for the slowest if the ring is full; past `timeout` (`None`: never)
+    /// [`Error::Pending`], and the message is not stored. Without consumers it is for nobody.
+    pub fn push(&mut self, message: &[u8], timeout: Option<Duration>) -> Result<()> {
+        self.wait(timeout, "room in", |this| this.try_push(message))
+    }
+
+    /// Who consumes, by its place, and how many messages each has not taken yet, as far as it has told: each tells after a quarter of the
+    /// ring, and when there is nothing more.
+    pub fn behind(&mut self) -> Result<Vec<(u32, u64)>> {
+        self.producer.look(&*self.segment)?;
+        let pushed = self.pushed();
+        Ok(self.producer.wanted().map(|(place, next)| (place, pushed - next)).collect())
+    }
+
+    /// Waits until there are `count` consumers at least: what is pushed then is for all of them. Past `timeout` (`None`: never)
+    /// [`Error::Pending`].
+    pub fn wait_consumers(&mut self, count: usize, timeout: Option<Duration>) -> Result<()> {
+        self.wait(timeout, "consumers of", |this| Ok(this.behind()?.len() >= count))
+    }
+
+    /// Waits until all consumers have taken all messages; past `timeout` (`None`: never) [`Error::Pending`].
+    pub fn drain(&mut self, timeout: Option<Duration>) -> Result<()> {
+        self.wait(timeout, "the consumers of", |this| Ok(this.behind()?.iter().all(|(_, behind)| *behind == 0)))
+    }
+
+    /// Goes on without the consumer of that place, which is too slow, or dead: it will find out ([`Error::Evicted`]) before it takes a
+    /// message that has been overwritten. False if there is none. The place is free again when it has; that of a dead one is lost.
+    pub fn evict(&mut self, place: u32) -> Result<bool> {
+        self.producer.evict(&*self.segment, place)
+    }
+
+    /// Ends the broadcast: waits until all consumers have taken all messages and have left, which they do when they find the end. Past
+    /// `timeout` (`None`: never) it fails with [`Error::Pending`], and the rest lose what they have not taken.
+    pub fn finish(mut self, timeout: Option<Duration>) -> Result<()> {
+        self.producer.end(&*self.segment)?;
+        self.wait(timeout, "the last consumers of", |this| Ok(this.behind()?.is_empty()))?;
+        Arc::into_inner(self.segment).map_or(Ok(()), Replicated::leave)
+    }
+}
+
+impl Memory for Replicated {
+    type Error = Error;
+
+    #[inline]
+    fn load(&self, word: u32) -> Result<u64> {
+        self.peek(8 * u64::from(word))
+    }
+
+    #[inline]
+    fn store(&self, word: u32, value: u64) -> Result<()> {
+        // Who is told by this that memory was read has read it.
+        publish();
+        Replicated::store(self, 8 * u64::from(word), value)
+    }
+
+    fn compare_swap(&self, word: u32, expected: u64, new: u64) -> Result<u64> {
+        Replicated::compare_swap(self, 8 * u64::from(word), expected, new)
+    }
+
+    fn quiet(&self) -> Result<()> {
+        Replicated::quiet(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::consumer::BroadcastConsumer;
+    use super::*;
+    use crate::node::Inner;
+    use crate::{READ_WRITE, Rights};
+
+    fn node() -> Node {
+        Node { inner: Arc::new(Inner::without_board()) }
+    }
+
+    #[test]
+    fn shapes_are_checked_before_the_driver_sees_them() {
+        let create = || Broadcast::create(&node(), "news");
+        for bad in [create().slots(0), create().message(0), create().message(65_529), create().consumers(256)] {
+            let error = bad.create().unwrap_err().to_string();
+            assert!(
+                error.starts_with("the shape of a broadcast is ") && error.contains("expected 1 to 65536"),
+                "{error}"
+            );
+        }
+        assert!(create().mode(0o602).create().unwrap_err().to_string().contains("0o602"));
+        // What is left to say is that there is no board.
+        assert!(matches!(create().create(), Err(Error::Replicate { .. })));
+    }
+
+    /// A ring in memory that shows what was stored to the window as the home's board would: the copy is the window.
+    fn broadcast(slots: u32) -> (Arc<Inner>, Broadcast) {
+        let inner = Arc::new(Inner::without_board());
+        let segment = Arc::new(Replicated::mirrored(&inner, Rights(READ_WRITE.0 | Rights::ATOMIC.0)));
+        let shape = Shape::new(slots, 24, 2).unwrap();
+        let producer = Producer::create(shape, &*segment).unwrap();
+        (inner, Broadcast { segment, producer })
+    }
+
+    #[test]
+    fn messages_that_do_not_fit_are_refused() {
+        let (_, mut broadcast) = broadcast(2);
+        let error = broadcast.push(&[0; 25], None).unwrap_err().to_string();
+        assert!(error.contains("is 25: expected at most 24 bytes"), "{error}");
+        assert_eq!(broadcast.pushed(), 0);
+        broadcast.push(&[1; 24], None).unwrap();
+        assert_eq!(broadcast.pushed(), 1);
+    }
+
+    #[test]
+    fn patience_ends_and_nothing_is_stored() {
+        let (inner, mut broadcast) = broadcast(2);
+        let now = Some(Duration::ZERO);
+        assert!(matches!(broadcast.wait_consumers(1, now), Err(Error::Pending { .. })));
+        // A consumer whose atomics the board answers: it claims place 0, and is assigned message 0.
+        let word = 8 * 4;
+        let consumer = std::thread::scope(|scope| {
+            let segment = broadcast.segment.clone();
+            let consumer = scope.spawn(move || BroadcastConsumer::of(segment).unwrap());
+            answer(&inner, || broadcast.segment.store(word, u64::MAX).unwrap(), 0);
+            consumer.join().unwrap()
+        });
+        std::thread::scope(|scope| {
+            let broadcast = &mut broadcast;
+            let segment = broadcast.segment.clone();
+            let looking = scope.spawn(move || broadcast.behind().unwrap());
+            answer(&inner, || segment.store(word, 1u64).unwrap(), u64::MAX);
+            assert_eq!(looking.join().unwrap(), [(0, 0)]);
+        });
+        let mut consumer = consumer;
+        assert!(matches!(consumer.pop(now), Err(Error::Pending { .. })));
+        for text in [b"one", b"two"] {
+            broadcast.push(text, now).unwrap();
+        }
+        assert!(!broadcast.try_push(b"three").unwrap());
+        let error = broadcast.push(b"three", now).unwrap_err();
+        assert!(matches!(error, Error::Pending { .. }) && error.to_string().contains("broadcast \"x\""), "{error}");
+        assert_eq!(broadcast.behind().unwrap(), [(0, 2)]);
+        assert_eq!(consumer.pop(now).unwrap().as_deref(), Some(&b"one"[..]));
+        broadcast.push(b"three", now).unwrap();
+        assert_eq!(consumer.pop(now).unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(consumer.pop(now).unwrap().as_deref(), Some(&b"three"[..]));
+        broadcast.drain(now).unwrap();
+        broadcast.producer.end(&*broadcast.segment).unwrap();
+        assert!(!consumer.ended());
+        assert_eq!(consumer.pop(now).unwrap(), None);
+        assert!(consumer.ended());
+        assert_eq!(consumer.pop(now).unwrap(), None);
+        // It has left by itself.
+        assert_eq!(broadcast.behind().unwrap(), []);
+    }
+
+    /// Does as the board with the next atomic: its effect, then the word before.
+    fn answer(inner: &Inner, effect: impl FnOnce(), before: u64) {
+        use telegraphos_wire::context;
+        let launched = || inner.slots.hear(context::REGISTERS + context::LAUNCH);
+        while launched() == 0 {
+            std::thread::yield_now();
+        }
+        effect();
+        inner.slots.give_answer(0, crate::Status::Ok, before);
+    }
+}

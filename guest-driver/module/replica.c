@@ -1,0 +1,728 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Replicated segments of this node (SPEC items 23 to 27, E15 to E20, E22b): the home,
+ * or a copy of one at another node. The boards keep the copies equal; here pages come
+ * to be replicated and cease to be.
+ *
+ * A replicated segment is a segment whose pages all nodes map read-only, and an import
+ * of this node's own pages, through which its processes store. To them the import is
+ * one like any other, with a number, a state and an argument aperture; it lives and
+ * ends with the segment. On the board both are set up by tg_replica_attach() and taken
+ * down by tg_replica_detach() or, for good, by the teardown of the objects; always in
+ * the same order:
+ *
+ *    grant, REPLICA_SET of each page, import, name
+ *    import (its stores have arrived everywhere), name, REPLICA_CLEAR of each page, grant
+ *
+ * The grant of a copy admits whom the copy is offered to, as that of a home does: the
+ * copy may become the home at any time, and then its grant is right already. Until
+ * then it lets nobody in, since a board takes nothing from others for a page whose home
+ * is elsewhere.
+ *
+ * The home moves to a copy page by page, in order, while all go on
+ * (tg_replica_move()). Nothing is taken down or set up for that at any node but the name,
+ * which the new home has, too, from then on; at the old one joins are refused by the
+ * board. Should it fail midway, pages have different homes. That is as good as one home
+ * to all but those who join, and it is over when some node has moved all of them. Every
+ * page knows its home; the segment's home is that of its last page, which is the last
+ * to move, so all nodes name the same.
+ *
+ * An orphan, whose home has gone, is dead until it is adopted: its pages are taken out
+ * of all page tables, and its import says why. The board says so of one page at a time;
+ * the whole segment is an orphan with the first of them. Since what the home knows of
+ * it has gone, too, it is detached to be adopted, and attached again; memory, export
+ * pages and the number of the import stay, and with them mappings and offsets.
+ *
+ * Which pages processes may see is the business of replica_pages.c.
+ *
+ * Naively replicated pages (SPEC item 24) have no home: each node makes the segment and
+ * joins those of all others, which are told to the same segment one by one.
+ */
+#include <linux/delay.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+
+#include "driver.h"
+
+/* How often a join that nobody waits for any more is asked, in milliseconds. */
+#define TG_CLEAR_AGAIN 20
+
+/* Whom the grant admits: 0, or -EINVAL if this node has no bit. */
+static int tg_replica_admit(const struct tg_replicated *replica, struct tg_export *grant)
+{
+	u32 node = replica->seg.obj.tg->node;
+
+	memcpy(grant->nodes, replica->offer.nodes, sizeof(grant->nodes));
+	if (!memchr_inv(grant->nodes, 0xff, sizeof(grant->nodes)))
+		return 0;
+	if (node / 64 >= ARRAY_SIZE(grant->nodes))
+		return -EINVAL;
+	/* Its own stores come as if from another. */
+	grant->nodes[node / 64] |= BIT_ULL(node % 64);
+	return 0;
+}
+
+/* What the grant lets those in do: what this node's processes may, and those it is for. */
+static u32 tg_replica_grants(const struct tg_replicated *replica)
+{
+	return replica->rights | replica->offer.rights_owner | replica->offer.rights_others;
+}
+
+static int tg_replica_grant(struct tg_replicated *replica)
+{
+	struct tg_export grant = {
+		/* The board replicates whole pages. */
+		.size = (u64)replica->seg.count << TG_UNIT_SHIFT,
+		.rights_owner = tg_replica_grants(replica),
+	};
+	int err;
+
+	err = tg_replica_admit(replica, &grant);
+	if (err)
+		return err;
+	replica->generation = 0;
+	return tg_segment_grant(&replica->seg, &grant, &replica->generation);
+}
+
+/**
+ * tg_replica_set_page() - has the board replicate a granted page
+ * @replica: Replicated segment. The caller holds its lock, and op_lock for reading.
+ * @source: The home of the segment; its node is this one if it is here.
+ * @i: Page, from 0.
+ * @status: What the board said is filled here, if it refused.
+ *
+ * Returns when the copy is filled, and the board may go on with it if the caller is
+ * killed.
+ *
+ * Return: 0, if it was filled, which does not mean that it still is valid; -EINTR if
+ * killed; -ENODEV if the board is gone; or what tg_status_to_errno() makes of @status.
+ */
+int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *source, u32 i,
+			u32 *status)
+{
+	struct tg_device *tg = replica->seg.obj.tg;
+	union tg_request request = {
+		.replica = {
+			.opcode = TG_ADMIN_REPLICA_SET,
+			.page = replica->seg.first + i,
+			.mode = replica->mode,
+			.node = source->node,
+			.home_page = source->page + i,
+			.home_generation = source->generation,
+		},
+	};
+	u32 losses = tg_replica_page_losses(replica, i);
+	struct tg_admin_completion result;
+	enum tg_admin_class class;
+	int err;
+
+	lockdep_assert_held(&replica->lock);
+	class = source->node == tg->node ? TG_ADMIN_QUICK : TG_ADMIN_REMOTE;
+	replica->set = max(replica->set, i + 1);
+	err = tg_admin_request(tg, class, &request, &result);
+	if (err)
+		return err;
+	if (result.status == TG_OK) {
+		tg_replica_page_filled(replica, i, losses);
+		return 0;
+	}
+	/* Filled, and a store has come in between: it is not valid. */
+	if (result.status == TG_ERR_INVALIDATED)
+		return 0;
+	*status = result.status;
+	return tg_status_to_errno(result.status);
+}
+
+static int tg_replica_set(struct tg_replicated *replica, const struct tg_source *source,
+			  u32 *status)
+{
+	u32 i;
+	int err;
+
+	for (i = 0; i < replica->seg.count; i++) {
+		err = tg_replica_set_page(replica, source, i, status);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/*
+ * Has the board let go of the pages: a copy's home knows then that it is none, and the
+ * copies of a home are orphans. The grant stays. 0, or a negative errno if the board
+ * is gone or the caller was killed.
+ */
+static int tg_replica_clear(struct tg_replicated *replica)
+{
+	struct tg_admin_command clear = { .opcode = TG_ADMIN_REPLICA_CLEAR };
+	struct tg_segment *segment = &replica->seg;
+	unsigned long end = jiffies + TG_JOIN_PATIENCE;
+	struct tg_admin_completion result;
+	int err;
+
+	while (replica->set) {
+		clear.index = segment->first + replica->set - 1;
+		err = tg_admin(segment->obj.tg, TG_ADMIN_DRAIN, &clear, &result);
+		if (err)
+			return err;
+		/* The caller of its REPLICA_SET was killed: it fails or ends, and then leaves. */
+		if (result.status == TG_ERR_BUSY && time_before(jiffies, end)) {
+			msleep(TG_CLEAR_AGAIN);
+			continue;
+		}
+		/* If it is not replicated, or does not leave, the grant's end is its end. */
+		replica->set--;
+	}
+	return 0;
+}
+
+/*
+ * Makes the segment, of which the board knows nothing, a copy of @source, or the home
+ * if that is NULL. On failure the board may know parts of it.
+ */
+static int tg_replica_attach(struct tg_replicated *replica, const struct tg_source *source,
+			     u32 *status)
+{
+	struct tg_segment *segment = &replica->seg;
+	struct tg_source here = {
+		.node = segment->obj.tg->node,
+		.page = segment->first,
+	};
+	int err;
+
+	lockdep_assert_held(&replica->lock);
+	err = tg_replica_grant(replica);
+	if (err)
+		return err;
+	here.generation = replica->generation;
+	replica->source = source ? *source : here;
+	err = tg_replica_set(replica, &replica->source, status);
+	if (err)
+		return err;
+	err = tg_remote_open_own(replica->own, replica->generation, status);
+	if (err || source)
+		return err;
+	return tg_segment_announce(segment, &replica->offer, replica->generation);
+}
+
+/* Mirror of tg_replica_attach(), whatever that has come to. Nothing is mapped. */
+static int tg_replica_detach(struct tg_replicated *replica)
+{
+	int err;
+
+	lockdep_assert_held(&replica->lock);
+	err = tg_remote_close_own(replica->own);
+	if (!err)
+		err = tg_segment_withdraw(&replica->seg);
+	if (!err)
+		err = tg_replica_clear(replica);
+	if (!err)
+		err = tg_segment_revoke(&replica->seg);
+	if (err)
+		return err;
+	/* What the board had to say of these pages is not said of what they become. */
+	tg_events_consume(replica->seg.obj.tg);
+	tg_replica_pages_forget(replica);
+	return 0;
+}
+
+static int tg_replica_look_up(struct tg_file *file, struct tg_replica *arg, u32 rights,
+			      struct tg_source *source, u64 *size)
+{
+	struct tg_import wanted = {
+		.node = arg->home,
+		.rights = rights,
+	};
+	struct tg_admin_completion found;
+	int err;
+
+	if (arg->home >= file->tg->nodes) {
+		arg->status = TG_ERR_BAD_NODE;
+		return -EINVAL;
+	}
+	/* A node has one copy, which is not its own. */
+	if (arg->home == file->tg->node)
+		return -EINVAL;
+	memcpy(wanted.name, arg->name, sizeof(wanted.name));
+	memcpy(wanted.secret, arg->secret, sizeof(wanted.secret));
+	err = tg_remote_lookup(file->tg, &wanted, &found);
+	arg->status = wanted.status;
+	if (err)
+		return err;
+	source->node = arg->home;
+	source->page = found.index;
+	source->generation = found.generation;
+	*size = found.length;
+	return 0;
+}
+
+/* Allocates what a segment and its import need; @replica is in the table already. */
+static int tg_replica_allocate(struct tg_replicated *replica, u32 count)
+{
+	struct tg_segment *segment = &replica->seg;
+	struct tg_device *tg = segment->obj.tg;
+	struct tg_remote *own;
+	int err;
+
+	err = tg_segment_take_pages(segment, count);
+	if (err)
+		return err;
+	segment->memory = tg_memory_new(tg, TG_UNIT, count, true);
+	if (IS_ERR(segment->memory)) {
+		err = PTR_ERR(segment->memory);
+		segment->memory = NULL;
+		return err;
+	}
+	err = tg_remote_create_own(segment, replica->rights, &own);
+	if (!own)
+		return err;
+	/* Its teardown may come before the last look at it. */
+	kref_get(&own->obj.ref);
+	down_write(&tg->map_lock);
+	replica->own = own;
+	up_write(&tg->map_lock);
+	return err;
+}
+
+static void tg_replica_describe(const struct tg_replicated *replica, struct tg_replica *arg)
+{
+	const struct tg_object *obj = &replica->seg.obj;
+
+	arg->size = obj->size;
+	arg->handle = obj->handle;
+	arg->offset = tg_mmap_offset(TG_MMAP_REPLICA, obj->handle);
+	arg->import = replica->own->obj.handle;
+	arg->window = tg_mmap_offset(TG_MMAP_REPLICA_WINDOW, arg->import);
+	arg->taken = replica->own->taken - 1;
+}
+
+/* Makes the home, or a copy of @source, with the @rights of its processes. */
+static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 rights,
+			     const struct tg_source *source, u64 size,
+			     struct tg_replicated **created)
+{
+	struct tg_device *tg = file->tg;
+	struct tg_replicated *replica;
+	u32 count;
+	int err;
+
+	if (!size || size > 1ULL << tg->offset_bits)
+		return -EINVAL;
+	count = DIV_ROUND_UP(size, TG_UNIT);
+	if (count > tg->export_pages)
+		return -ENOSPC;
+	replica = kzalloc(sizeof(*replica), GFP_KERNEL_ACCOUNT);
+	if (!replica)
+		return -ENOMEM;
+	/* Before the object is in the table, where events find it. */
+	mutex_init(&replica->lock);
+	replica->mode = arg->mode;
+	replica->rights = rights;
+	err = tg_replica_pages_init(replica, count, source ? source->node : TG_REPLICA_HERE);
+	if (err) {
+		kfree(replica);
+		return err;
+	}
+	memcpy(replica->offer.name, arg->name, sizeof(replica->offer.name));
+	memcpy(replica->offer.secret, arg->secret, sizeof(replica->offer.secret));
+	memcpy(replica->offer.nodes, arg->nodes, sizeof(replica->offer.nodes));
+	replica->offer.size = size;
+	replica->offer.rights_owner = arg->rights_owner;
+	replica->offer.rights_others = arg->rights_others;
+	err = tg_segment_init(&replica->seg, file, TG_MMAP_REPLICA, arg->name, size);
+	if (err) {
+		tg_replica_pages_exit(replica);
+		kfree(replica);
+		return err;
+	}
+	*created = replica;
+	err = tg_replica_allocate(replica, count);
+	if (err)
+		return err;
+	mutex_lock(&replica->lock);
+	err = tg_replica_attach(replica, source, &arg->status);
+	mutex_unlock(&replica->lock);
+	if (!err)
+		tg_replica_describe(replica, arg);
+	return err;
+}
+
+/* Takes the lock, if processes can still name the segment: 0, -EBADF, -EINTR. */
+static int tg_replica_begin(struct tg_replicated *replica, u32 *status)
+{
+	struct tg_object *obj = &replica->seg.obj;
+	bool open;
+
+	lockdep_assert_held(&obj->tg->op_lock);
+	if (mutex_lock_killable(&replica->lock))
+		return -EINTR;
+	down_read(&obj->tg->map_lock);
+	open = obj->open;
+	*status = replica->status;
+	up_read(&obj->tg->map_lock);
+	if (open)
+		return 0;
+	mutex_unlock(&replica->lock);
+	return -EBADF;
+}
+
+/* This file's naively replicated segment of that name, to be put, or NULL. */
+static struct tg_replicated *tg_replica_find_naive(struct tg_file *file, const u8 *name)
+{
+	struct tg_replicated *found = NULL;
+	struct tg_device *tg = file->tg;
+	struct tg_object *obj;
+	unsigned long handle;
+
+	down_read(&tg->map_lock);
+	xa_for_each(&tg->replicas, handle, obj) {
+		struct tg_replicated *replica = tg_replica_of(obj);
+
+		if (obj->file == file && obj->open && replica->mode == TG_REPLICA_NAIVE &&
+		    !memcmp(replica->seg.name, name, sizeof(replica->seg.name))) {
+			kref_get(&obj->ref);
+			found = replica;
+			break;
+		}
+	}
+	up_read(&tg->map_lock);
+	return found;
+}
+
+/* Joins the pages of one more node to a naively replicated segment. */
+static int tg_replica_join_naive(struct tg_file *file, struct tg_replica *arg)
+{
+	struct tg_replicated *replica = tg_replica_find_naive(file, arg->name);
+	struct tg_source source;
+	u32 orphaned;
+	u64 size;
+	int err;
+
+	if (!replica)
+		return -ENOENT;
+	err = tg_replica_look_up(file, arg, replica->rights, &source, &size);
+	if (err)
+		goto out;
+	err = -EMSGSIZE;
+	if (size != replica->seg.obj.size)
+		goto out;
+	err = tg_replica_begin(replica, &orphaned);
+	if (err)
+		goto out;
+	if (orphaned) {
+		arg->status = orphaned;
+		err = tg_status_to_errno(orphaned);
+	} else {
+		err = tg_replica_set(replica, &source, &arg->status);
+	}
+	mutex_unlock(&replica->lock);
+	if (!err)
+		tg_replica_describe(replica, arg);
+out:
+	tg_object_put(&replica->seg.obj);
+	return err;
+}
+
+/**
+ * tg_replicate() - TG_IOCTL_REPLICATE: makes or joins a replicated segment
+ * @file: Whose. The caller holds op_lock for reading, and the board is not gone.
+ * @arg: What. Its name has been checked. What the caller is told is filled here; on
+ *	failure its status says what the board said, if it did.
+ * @created: The segment, also if this fails midway; NULL if there is nothing to
+ *	discard or to publish.
+ *
+ * A joiner wants the rights it gives for its own uid, or, if it gives none, to load and
+ * to store; all that it gives is what it would offer as a home. Blocks, killably, until
+ * the copy is filled.
+ *
+ * Return: 0; -EINVAL for a size, mode, home, right or reserved field that cannot be;
+ * -ENOENT for a naive join of what this file has not made, or if there is no such
+ * segment there; -EMSGSIZE for one of another size; -ENOSPC if pages, imports, window
+ * slots, or the status page's words are used up; -ENOMEM; -EINTR if killed; -ENODEV
+ * if the board is gone; or what tg_status_to_errno() makes of the status in @arg.
+ */
+int tg_replicate(struct tg_file *file, struct tg_replica *arg,
+		 struct tg_replicated **created)
+{
+	u32 rights = arg->rights_owner | arg->rights_others;
+	struct tg_source source;
+	u64 size;
+	int err;
+
+	*created = NULL;
+	arg->status = TG_OK;
+	if (rights & ~TG_RIGHTS_REPLICA || arg->reserved ||
+	    arg->mode < TG_REPLICA_NAIVE || arg->mode > TG_REPLICA_INVALIDATE)
+		return -EINVAL;
+	if (arg->home != TG_REPLICA_HERE) {
+		if (arg->mode == TG_REPLICA_NAIVE)
+			return tg_replica_join_naive(file, arg);
+		rights = arg->rights_owner ? : TG_RIGHT_READ | TG_RIGHT_WRITE;
+	}
+	/* What nobody may read is no copy. */
+	if (!(rights & TG_RIGHT_READ))
+		return -EINVAL;
+	if (arg->home == TG_REPLICA_HERE)
+		return tg_replica_create(file, arg, rights, NULL, arg->size, created);
+	err = tg_replica_look_up(file, arg, rights, &source, &size);
+	if (err)
+		return err;
+	return tg_replica_create(file, arg, rights, &source, size, created);
+}
+
+/**
+ * tg_replica_publish() - lets the process name a finished replicated segment
+ * @replica: Replicated segment.
+ */
+void tg_replica_publish(struct tg_replicated *replica)
+{
+	tg_object_publish(&replica->own->obj);
+	tg_object_publish(&replica->seg.obj);
+}
+
+/**
+ * tg_replica_adopt() - TG_IOCTL_REPLICA_ADOPT: an orphan becomes the home
+ * @file: File. The caller holds op_lock for reading, and the board is not gone.
+ * @handle: The segment's handle.
+ *
+ * Its memory, import number and mappings stay; the latter fill again. Its stores are
+ * counted from 0. If this fails it is still an orphan, and it may be tried again.
+ *
+ * Return: 0; -EBADF for a segment this file has not, or that goes; -EINVAL for one that
+ * is not an orphan; -EEXIST if this node has another segment of its name; -EINTR if
+ * killed; -EIO or -ENODEV if the board is gone.
+ */
+int tg_replica_adopt(struct tg_file *file, u32 handle)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_REPLICA, handle);
+	struct tg_device *tg = file->tg;
+	struct tg_replicated *replica;
+	u32 orphaned, status;
+	int err;
+
+	if (!obj)
+		return -EBADF;
+	replica = tg_replica_of(obj);
+	err = tg_replica_begin(replica, &orphaned);
+	if (err)
+		goto out;
+	err = orphaned ? tg_replica_detach(replica) : -EINVAL;
+	if (!err)
+		err = tg_replica_attach(replica, NULL, &status);
+	if (!err) {
+		down_write(&tg->map_lock);
+		/* Otherwise it is being closed. */
+		if (obj->open && !tg_gone(tg)) {
+			tg_replica_pages_rehome(replica, TG_REPLICA_HERE);
+			replica->status = TG_OK;
+			obj->dead = false;
+			tg_remote_revive(replica->own);
+		}
+		up_write(&tg->map_lock);
+	}
+	mutex_unlock(&replica->lock);
+out:
+	tg_object_put(obj);
+	return err;
+}
+
+/* Whether the home may move here at all: 0 or a negative errno. */
+static int tg_replica_may_move(const struct tg_replicated *replica)
+{
+	if (replica->mode != TG_REPLICA_OWNER && replica->mode != TG_REPLICA_COUNTERS)
+		return -EINVAL;
+	/* All that the others may do they do here then; what is refused makes orphans. */
+	if (~tg_replica_grants(replica) & TG_RIGHTS_REPLICA)
+		return -EACCES;
+	return 0;
+}
+
+/* Moves the homes of those pages here that have theirs elsewhere. */
+static int tg_replica_move_pages(struct tg_replicated *replica)
+{
+	struct tg_admin_command move = { .opcode = TG_ADMIN_REPLICA_MOVE };
+	struct tg_admin_completion result;
+	u32 i, moves;
+	int err;
+
+	for (i = 0; i < replica->seg.count; i++) {
+		if (tg_replica_page_is_home(replica, i, &moves))
+			continue;
+		move.index = replica->seg.first + i;
+		err = tg_admin(replica->seg.obj.tg, TG_ADMIN_REMOTE, &move, &result);
+		if (!err)
+			err = tg_status_to_errno(result.status);
+		if (err)
+			return err;
+		tg_replica_page_moved_here(replica, i, moves);
+	}
+	return 0;
+}
+
+/**
+ * tg_replica_move() - TG_IOCTL_REPLICA_MOVE: a copy becomes the home, while all go on
+ * @file: File. The caller holds op_lock for reading, and the board is not gone.
+ * @handle: The segment's handle.
+ *
+ * Nothing if it is the home. If this fails midway, some pages have their home here, and
+ * the next call moves the rest; the state says that the home is here when all have.
+ * Blocks, killably.
+ *
+ * Return: 0; -EBADF for a segment this file has not, or that goes; -EINVAL for a naive
+ * one or one of mode TG_REPLICA_INVALIDATE; -EACCES for a copy joined for less than to
+ * load, to store and to atomics; -EEXIST if this node has another segment of its name;
+ * -EBUSY if it is moving elsewhere; -EREMOTEIO if it has no home that lets it go; -EINTR
+ * if killed; -ENODEV if the board is gone; for an orphan, or if the home goes, what
+ * tg_status_to_errno() makes of the reason.
+ */
+int tg_replica_move(struct tg_file *file, u32 handle)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_REPLICA, handle);
+	struct tg_replicated *replica;
+	struct tg_segment *segment;
+	bool announced = false;
+	u32 orphaned;
+	int err;
+
+	if (!obj)
+		return -EBADF;
+	replica = tg_replica_of(obj);
+	segment = &replica->seg;
+	err = tg_replica_begin(replica, &orphaned);
+	if (err)
+		goto out;
+	err = orphaned ? tg_status_to_errno(orphaned) : tg_replica_may_move(replica);
+	/* First, since what has moved cannot be without a name. */
+	if (!err && !segment->published) {
+		err = tg_segment_announce(segment, &replica->offer, replica->generation);
+		announced = !err;
+	}
+	if (!err) {
+		err = tg_replica_move_pages(replica);
+		if (err && announced && !tg_replica_pages_any_home(replica))
+			tg_segment_withdraw(segment);
+	}
+	mutex_unlock(&replica->lock);
+out:
+	tg_object_put(obj);
+	return err;
+}
+
+/**
+ * tg_replica_state() - TG_IOCTL_REPLICA_STATE
+ * @file: File.
+ * @arg: The segment's handle in, its home and status out.
+ *
+ * Return: 0 or -EBADF.
+ */
+int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg)
+{
+	struct tg_object *obj = tg_object_find(file, TG_MMAP_REPLICA, arg->handle);
+	struct tg_device *tg = file->tg;
+
+	if (!obj)
+		return -EBADF;
+	down_read(&tg->map_lock);
+	arg->home = tg_replica_pages_home(tg_replica_of(obj));
+	arg->status = tg_replica_of(obj)->status;
+	/* The board is lost, and with it the copy. */
+	if (tg_gone(tg) && !arg->status)
+		arg->status = TG_ERR_RESET;
+	up_read(&tg->map_lock);
+	tg_object_put(obj);
+	return 0;
+}
+
+/**
+ * tg_replica_orphan() - a replicated segment has no home any more
+ * @replica: Replicated segment. The caller holds map_lock for writing.
+ * @status: Why, TG_ERR_*.
+ */
+void tg_replica_orphan(struct tg_replicated *replica, u32 status)
+{
+	struct tg_object *obj = &replica->seg.obj;
+
+	lockdep_assert_held_write(&obj->tg->map_lock);
+	/* Closed, or an orphan already. */
+	if (obj->dead)
+		return;
+	replica->status = status ? status : TG_ERR_NOT_HOME;
+	obj->dead = true;
+	tg_zap(obj);
+	wake_up_all(&replica->wait);
+	if (replica->own)
+		tg_remote_orphan(replica->own, replica->status);
+}
+
+/**
+ * tg_replica_event() - the board reports the state of a replicated page
+ * @tg: Board.
+ * @home: Its home, if it has moved.
+ * @value: Export page in bits 63:32, status in 31:16, TG_REPLICA_EVENT_* bits.
+ */
+void tg_replica_event(struct tg_device *tg, u32 home, u64 value)
+{
+	u32 page = upper_32_bits(value);
+	struct tg_object *obj;
+	unsigned long handle;
+
+	down_write(&tg->map_lock);
+	xa_for_each(&tg->replicas, handle, obj) {
+		struct tg_replicated *replica = tg_replica_of(obj);
+		const struct tg_segment *segment = &replica->seg;
+
+		if (page < segment->first || page - segment->first >= segment->count)
+			continue;
+		page -= segment->first;
+		if (value & TG_REPLICA_EVENT_MOVED)
+			tg_replica_page_moved(replica, page, home);
+		if (value & TG_REPLICA_EVENT_INVALID)
+			tg_replica_page_lost(replica, page);
+		if (value & TG_REPLICA_EVENT_ORPHANED)
+			tg_replica_orphan(replica, value >> 16 & 0xffff);
+		break;
+	}
+	up_write(&tg->map_lock);
+}
+
+/**
+ * tg_replica_end() - ends all work on a replicated segment
+ * @replica: Replicated segment, closed. The caller does not hold op_lock.
+ *
+ * Return: Its own import, to be torn down before it, or NULL.
+ */
+struct tg_remote *tg_replica_end(struct tg_replicated *replica)
+{
+	/* Whoever began before finishes; whoever comes now finds it closed. */
+	mutex_lock(&replica->lock);
+	mutex_unlock(&replica->lock);
+	return replica->own;
+}
+
+/**
+ * tg_replica_leave() - takes a replicated segment off the board
+ * @replica: Replicated segment, finished or not, mapped nowhere, ended, without import.
+ *	The caller holds op_lock for reading.
+ *
+ * Return: As tg_segment_leave().
+ */
+bool tg_replica_leave(struct tg_replicated *replica)
+{
+	if (tg_gone(replica->seg.obj.tg) || tg_segment_withdraw(&replica->seg) ||
+	    tg_replica_clear(replica))
+		return false;
+	tg_replica_pages_leave(replica);
+	return tg_segment_leave(&replica->seg);
+}
+
+/**
+ * tg_replica_free() - the last of a replicated segment
+ * @replica: Replicated segment that nobody has a reference of.
+ */
+void tg_replica_free(struct tg_replicated *replica)
+{
+	if (replica->own)
+		tg_object_put(&replica->own->obj);
+	tg_replica_pages_exit(replica);
+	kfree(replica);
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Replicated pages: chaos on one of them, links that are held at the worst moment, and homes that go away (SPEC items 23 to 28,
+//! E19, I2, I4, I5).
+
+use crate::help::{Held, at_once, register};
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use std::time::Duration;
+use telegraphos_cluster::{Cluster, Guest, Running};
+use telegraphos_tests::Scale;
+use telegraphos_wire::regs::Register;
+
+const SOON: Duration = Duration::from_secs(60);
+/// SIGBUS on Linux.
+const BUS: i32 = 7;
+
+/// The number behind `name=` in a line.
+fn field(line: &str, name: &str) -> Result<u64> {
+    let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
+    value.and_then(|v| v.parse().ok()).with_context(|| format!("no {name}= in {line:?}"))
+}
+
+/// `tg-chaos` on these guests; what each said, and whether it ended well.
+fn chaos(guests: &[&Guest], seconds: u64, options: &[&str]) -> Result<Vec<(String, bool)>> {
+    let (nodes, seconds) = (guests.len().to_string(), seconds.to_string());
+    let mut argv = vec!["tg-chaos", &nodes, "--seconds", &seconds];
+    argv.extend(options);
+    at_once(guests, |guest| {
+        let output = guest.argv(&argv).limit(Duration::from_secs(240)).run()?;
+        let line = output.stdout.lines().find(|line| line.starts_with("CHAOS "));
+        let line = line.with_context(|| format!("node {} said {}{}", guest.node(), output.stdout, output.stderr))?;
+        println!("  {line}");
+        Ok((line.to_owned(), output.status.success()))
+    })
+}
+
+fn sum(lines: &[(String, bool)], name: &str) -> Result<u64> {
+    lines.iter().map(|(line, _)| field(line, name)).sum()
+}
+
+fn stalls(guests: &[&Guest]) -> Result<u64> {
+    guests.iter().map(|guest| register(guest, Register::CountCounterStalls)).sum()
+}
+
+/// All nodes store to one page without agreement, and nobody ever sees a value come back (I5) nor an older own one (I4); then all
+/// copies are equal and no counter is left (I2).
+fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Result<u64> {
+    let before = stalls(guests)?;
+    let lines = chaos(guests, seconds, &["--mode", mode])?;
+    for (line, well) in &lines {
+        for name in ["again", "older", "stale", "pending"] {
+            ensure!(field(line, name)? == 0, "{name} in {line}");
+        }
+        ensure!(line.contains(" differ=0,0 "), "the copies differ: {line}");
+        ensure!(*well, "tg-chaos failed though all is well: {line}");
+        ensure!(field(line, "stores")? > 100 && field(line, "changes")? > 100, "too little chaos: {line}");
+    }
+    let stalls = stalls(guests)? - before;
+    println!(
+        "  {mode}: {} stores by {} nodes in {seconds} s, {} changes seen by readers in {} looks; {stalls} stores waited for a counter",
+        sum(&lines, "stores")?,
+        guests.len(),
+        sum(&lines, "changes")?,
+        sum(&lines, "looks")?
+    );
+    Ok(stalls)
+}
+
+pub(crate) fn chaotic_stores_to_one_page(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    stays_coherent(&guests, "counters", scale.pick(10, 30))?;
+    // Where each store makes the copies invalid.
+    stays_coherent(&guests, "invalidate", scale.pick(3, 10))?;
+    Ok(())
+}
+
+/// One counter of pending writes: stores wait for it, and everything else is as before (SPEC item 26).
+pub(crate) fn one_counter_stalls_and_is_right(cluster: &Cluster) -> Result<()> {
+    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let stalls = stays_coherent(&guests, "counters", 5)?;
+    ensure!(stalls > 100, "only {stalls} stores waited for the one counter");
+    Ok(())
+}
+
+/// A process of a guest with a copy, used by hand.
+struct Copy {
+    process: Running,
+    node: usize,
+}
+
+impl Copy {
+    /// The home, or a copy of another node's.
+    fn of(guest: &Guest, home: Option<usize>, name: &str, mode: &str) -> Result<Copy> {
+        let home = home.map_or("here".into(), |id| id.to_string());
+        let mut process = guest.argv(&["tg-replica", &home, name, "--mode", mode]).keep_input_open().spawn()?;
+        process.wait_for_line(SOON, |line| line.starts_with("replicated"))?;
+        Ok(Copy { process, node: guest.node() })
+    }
+
+    fn say(&mut self, command: &str) -> Result<()> {
+        Ok(self.process.write(&format!("{command}\n"))?)
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        Ok(self.process.wait_for_line(SOON, |_| true)?)
+    }
+
+    fn ask(&mut self, command: &str) -> Result<String> {
+        self.say(command)?;
+        self.hear()
+    }
+
+    fn must(&mut self, command: &str, expected: &str) -> Result<()> {
+        let node = self.node;
+        let said = self.ask(command).with_context(|| format!("node {node}: {command}"))?;
+        ensure!(said == expected, "node {node}: {command}: {said}: expected {expected}");
+        Ok(())
+    }
+}
+
+/// Two nodes store to one word while the network between them is held: each has its own value when it goes on.
+///
+/// Where they multicast themselves, each then gets the other's, and the copies differ for good; with a home they do not (SPEC item 24).
+pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let meet = |name: &str, mode: &str| -> Result<[String; 2]> {
+        let naive = mode == "naive";
+        let home = (!naive).then_some(0);
+        let mut one = Copy::of(a, None, name, mode)?;
+        let mut two = Copy::of(b, home, name, mode)?;
+        if naive {
+            one.must("peer 1", "joined")?;
+            two.must("peer 0", "joined")?;
+        }
+        let held = Held::fabric(cluster)?;
+        one.must("store 0 0x1111", "stored")?;
+        two.must("store 0 0x2222", "stored")?;
+        // Both boards have taken them.
+        one.must("settle", "settled")?;
+        two.must("settle", "settled")?;
+        drop(held);
+        one.must("quiet 30", "quiet")?;
+        two.must("quiet 30", "quiet")?;
+        let first = [one.ask("load 0")?, two.ask("load 0")?];
+        telegraphos_cluster::sleep(Duration::from_millis(500))?;
+        let later = [one.ask("load 0")?, two.ask("load 0")?];
+        println!("  {mode}: node 0 has {}, node 1 has {}", later[0], later[1]);
+        ensure!(first == later, "{mode}: first {first:?}, half a second later {later:?}");
+        Ok(later)
+    };
+    for round in 0..3 {
+        let found = meet(&format!("naive-{round}"), "naive")?;
+        ensure!(found == ["0x2222", "0x1111"], "naive copies hold {found:?}: expected each the other's value");
+        for mode in ["owner", "counters"] {
+            let found = meet(&format!("{mode}-{round}"), mode)?;
+            ensure!(found[0] == found[1], "{mode}: the copies differ: {found:?}");
+        }
+    }
+    // The program that stays coherent otherwise, with a moment in which the network is held.
+    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let seconds = scale.pick(3, 10);
+    for round in 0..5 {
+        let name = format!("naive-chaos-{round}");
+        let lines = std::thread::scope(|scope| {
+            let holder = scope.spawn(|| -> Result<()> {
+                for _ in 0..4 {
+                    telegraphos_cluster::sleep(Duration::from_millis(400))?;
+                    let held = Held::fabric(cluster)?;
+                    telegraphos_cluster::sleep(Duration::from_millis(50))?;
+                    drop(held);
+                }
+                Ok(())
+            });
+            let lines = chaos(&guests, seconds, &["--mode", "naive", "--name", &name]);
+            holder.join().map_err(|_| anyhow::anyhow!("the thread that holds the network has panicked"))??;
+            lines
+        })?;
+        let differ = lines.iter().filter(|(line, _)| !line.contains(" differ=0,0 ")).count();
+        if differ > 0 {
+            for (line, well) in &lines {
+                let (now, later) = line
+                    .split_whitespace()
+                    .find_map(|word| word.strip_prefix("differ=")?.split_once(','))
+                    .with_context(|| format!("no differ= in {line}"))?;
+                ensure!(now == later, "what differed has changed by itself: {line}");
+                ensure!(!*well || now == "0", "tg-chaos says nothing of it: {line}");
+            }
+            return Ok(());
+        }
+    }
+    anyhow::bail!("naive copies were equal in five rounds of chaos")
+}
+
+/// W2, W3, R2: without counters, the reflection of the first store undoes the second in the writer's own copy until that is reflected,
+/// too (SPEC item 25, I4). The home is held before it sees the second.
+pub(crate) fn owner_without_counters_goes_back(cluster: &Cluster) -> Result<()> {
+    let (home, writer) = (cluster.node(0), cluster.node(1));
+    let pause = || telegraphos_cluster::sleep(Duration::from_millis(100));
+    let round = |mode: &str, name: &str| -> Result<String> {
+        let _home = Copy::of(home, None, name, mode)?;
+        let mut copy = Copy::of(writer, Some(0), name, mode)?;
+        let board = Held::hib(home)?;
+        copy.must("store 0 2", "stored")?;
+        copy.must("settle", "settled")?;
+        // It comes to the home's door.
+        pause()?;
+        let network = Held::fabric(cluster)?;
+        copy.must("store 0 3", "stored")?;
+        copy.must("settle", "settled")?;
+        copy.must("load 0", "0x3")?;
+        drop(board);
+        // The home reflects the first.
+        pause()?;
+        let board = Held::hib(home)?;
+        drop(network);
+        // That comes back, and the second to the home's door.
+        pause()?;
+        let seen = copy.ask("load 0")?;
+        drop(board);
+        copy.must("quiet 30", "quiet")?;
+        copy.must("load 0", "0x3")?;
+        println!("  {mode}: W2 W3 R{}, and in the end 3", seen.trim_start_matches("0x"));
+        Ok(seen)
+    };
+    let rounds = |mode: &str| (0..3).map(|n| round(mode, &format!("{mode}-back-{n}"))).collect::<Result<Vec<_>>>();
+    let (without, with) = (rounds("owner")?, rounds("counters")?);
+    ensure!(without.iter().any(|seen| seen == "0x2"), "without counters the writer has seen {without:?}, never 2");
+    ensure!(without.iter().all(|seen| seen == "0x2" || seen == "0x3"), "without counters: {without:?}");
+    ensure!(with.iter().all(|seen| seen == "0x3"), "with counters the writer has seen {with:?}: expected 3");
+    Ok(())
+}
+
+/// Data at one home, flag at another, and the data's home is held: without quiet a reader sees the flag and old data; with quiet the
+/// flag waits for the data (SPEC E19, I6, I7).
+pub(crate) fn flag_overtakes_data_without_quiet(cluster: &Cluster) -> Result<()> {
+    let (far, writer, reader) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    let _home = Copy::of(far, None, "data", "counters")?;
+    let mut flag = Copy::of(writer, None, "flag", "counters")?;
+    let mut data = Copy::of(writer, Some(0), "data", "counters")?;
+    let mut data_read = Copy::of(reader, Some(0), "data", "counters")?;
+    let mut flag_read = Copy::of(reader, Some(1), "flag", "counters")?;
+    let held = Held::hib(far)?;
+    data.must("store 0 1", "stored")?;
+    flag.must("store 0 1", "stored")?;
+    flag.must("quiet 30", "quiet")?;
+    flag_read.must("load 0", "0x1")?;
+    data_read.must("load 0", "0x0")?;
+    println!("  without quiet: flag 1, data 0");
+    drop(held);
+    data.must("quiet 30", "quiet")?;
+    data_read.must("load 0", "0x1")?;
+    let held = Held::hib(far)?;
+    data.must("store 0 2", "stored")?;
+    let early = data.ask("quiet 0.3")?;
+    ensure!(early.starts_with("error "), "quiet says {early:?} though no other copy has the data");
+    data_read.must("load 0", "0x1")?;
+    drop(held);
+    data.must("quiet 30", "quiet")?;
+    flag.must("store 0 2", "stored")?;
+    flag.must("quiet 30", "quiet")?;
+    flag_read.must("load 0", "0x2")?;
+    data_read.must("load 0", "0x2")?;
+    Ok(())
+}
+
+/// A guest whose processors are stopped gets the stores all the same, and acknowledges them: no software at the receiver (SPEC item 23).
+pub(crate) fn eager_update_needs_no_receiver(cluster: &Cluster) -> Result<()> {
+    let (home, writer, stopped) = (cluster.node(0), cluster.node(1), cluster.node(2));
+    let mut at_home = Copy::of(home, None, "stopped", "counters")?;
+    let mut writes = Copy::of(writer, Some(0), "stopped", "counters")?;
+    let mut sleeps = Copy::of(stopped, Some(0), "stopped", "counters")?;
+    stopped.qmp("stop", json!({}))?;
+    let stored = (|| {
+        for n in 1..=100 {
+            writes.must(&format!("store {} {n}", 8 * n), "stored")?;
+        }
+        writes.must("quiet 30", "quiet").context("with a stopped guest among the copies")?;
+        at_home.must("load 800", "0x64")
+    })();
+    stopped.qmp("cont", json!({}))?;
+    stored?;
+    for n in 1..=100 {
+        sleeps.must(&format!("load {}", 8 * n), &format!("{n:#x}"))?;
+    }
+    Ok(())
+}
+
+/// The home of a segment in use goes away: who stores gets SIGBUS, who waits for errors is told; a survivor adopts, another joins it, and nothing
+/// that was quiet is lost (SPEC E20).
+fn survives(cluster: &Cluster, home: usize, what: &str, accident: impl Fn() -> Result<()>) -> Result<()> {
+    let name = format!("survives-{what}");
+    let others: Vec<usize> = (0..4).filter(|node| *node != home).collect();
+    let [a, b, c] = others[..] else { anyhow::bail!("{others:?} survive: expected three") };
+    let of = |node: usize, home: Option<usize>| Copy::of(cluster.node(node), home, &name, "counters");
+    let _home = of(home, None)?;
+    let (mut adopter, mut joiner) = (of(a, Some(home))?, of(b, Some(home))?);
+    let mut storm = of(c, Some(home))?;
+    adopter.must("store 64 0x77", "stored")?;
+    adopter.must("quiet 30", "quiet")?;
+    storm.must("storm 0 100", "storming")?;
+    adopter.say("orphan 60")?;
+    telegraphos_cluster::sleep(Duration::from_millis(300))?;
+    accident()?;
+    let told = adopter.hear()?;
+    println!("  {what}: the copy at node {a} says `{told}`");
+    ensure!(told.starts_with("home ") && !told.ends_with("none"), "{what}: {told}: expected an orphan");
+    let ended = storm.process.wait_for(SOON)?;
+    ensure!(ended.status.signal() == Some(BUS), "{what}: who stored ended with {}: expected SIGBUS", ended.status);
+    let told = joiner.ask("orphan 60")?;
+    ensure!(!told.ends_with("none"), "{what}: the copy at node {b} says {told}: expected an orphan");
+    adopter.must("adopt", "adopted")?;
+    adopter.must("load 64", "0x77")?;
+    adopter.must("store 128 0x88", "stored")?;
+    joiner.must(&format!("rejoin {a}"), "joined")?;
+    joiner.must("load 64", "0x77")?;
+    joiner.must("load 128", "0x88")?;
+    joiner.must("store 192 0x99", "stored")?;
+    joiner.must("quiet 30", "quiet")?;
+    adopter.must("load 192", "0x99")
+}
+
+pub(crate) fn home_goes_away(cluster: &Cluster) -> Result<()> {
+    survives(cluster, 2, "reset", || Ok(cluster.node(2).reset()?))?;
+    let killed = cluster.node(3);
+    let survived = survives(cluster, 3, "killed-hib", || {
+        killed.kill_hib();
+        Ok(())
+    });
+    // Whatever came of it: QEMU never connects again; only a new plug brings the board back.
+    killed.device_del()?;
+    killed.restart_hib()?;
+    killed.device_add()?;
+    killed.wait_for_device()?;
+    survived?;
+    survives(cluster, 1, "killed-fabric", || {
+        cluster.kill_fabric();
+        // Everybody hears of it before there is another.
+        telegraphos_cluster::sleep(Duration::from_millis(500))?;
+        Ok(cluster.restart_fabric()?)
+    })
+}
+
+/// The library's examples, which check themselves: drawing, with a home that all take in turns, and with copies that become invalid;
+/// messages from one to all; and a copy made when a page is read much.
+pub(crate) fn examples(cluster: &Cluster) -> Result<()> {
+    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let nodes = guests.len().to_string();
+    for argv in [
+        &["tg-whiteboard", &nodes, "500", "3", "50"][..],
+        &["tg-whiteboard", &nodes, "200", "4"],
+        &["tg-broadcast", &nodes, "3000"],
+        &["tg-hotpage", &nodes],
+    ] {
+        println!("  {}", argv.join(" "));
+        let said = at_once(&guests, |guest| Ok(guest.argv(argv).limit(Duration::from_secs(120)).check()?))?;
+        for line in said.iter().filter_map(|text| text.lines().find(|line| line.starts_with("node "))) {
+            println!("    {line}");
+        }
+    }
+    Ok(())
+}
