@@ -236,7 +236,7 @@
 #define TG_ADMIN_LOOKUP 0x7
 /* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves hold slots at that node. */
 #define TG_ADMIN_IMPORT_SET 0x8
-/* Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding. */
+/* Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of its stores taken is in memory. */
 #define TG_ADMIN_IMPORT_CLEAR 0x9
 /* Acknowledge the latched error of `import` and lift its cut. */
 #define TG_ADMIN_IMPORT_ACK 0xa

@@ -37,7 +37,7 @@ c_consts! {
         LOOKUP = 7,
         /// Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves hold slots at that node.
         IMPORT_SET = 8,
-        /// Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding.
+        /// Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of its stores taken is in memory.
         IMPORT_CLEAR = 9,
         /// Acknowledge the latched error of `import` and lift its cut.
         IMPORT_ACK = 10,

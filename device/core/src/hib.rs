@@ -312,7 +312,7 @@ impl Hib {
     fn counted(&mut self, context: u16, address: u64, value: u64, out: &mut Vec<Action>) {
         match self.counting.remove(&address) {
             Some(latest) if latest != value => self.count_in_status(context, address, latest, out),
-            _ => {}
+            _ => self.count_stored(out),
         }
     }
 

@@ -238,6 +238,8 @@ pub(crate) struct Issuer {
     pub(crate) waiting_total: u32,
     intake: u32,
     throttled: BTreeSet<u16>,
+    /// Imports that are being closed.
+    closing: BTreeSet<u16>,
 }
 
 /// A tag is an index into the table of sent requests, with its peer's round above it, which makes answers recognisable that come after the
@@ -271,6 +273,7 @@ impl Issuer {
             waiting_total: 0,
             intake: 0,
             throttled: BTreeSet::new(),
+            closing: BTreeSet::new(),
         }
     }
 
@@ -975,9 +978,9 @@ impl Hib {
 
     /// A store of an import has finished: quiets and a pending close may be done.
     pub(crate) fn progressed(&mut self, number: u16, out: &mut Vec<Action>) {
-        let Some(import) = self.issuer.import(number) else { return };
+        let Some(import) = self.issuer.open_import(number) else { return };
         let context = import.context;
-        let closed = if import.is_idle() { import.closing } else { None };
+        let closed = import.closing.filter(|_| self.has_ended(import));
         if self.issuer.contexts.get(&context).is_some_and(|c| !c.quiets.is_empty()) {
             self.check_quiet(context, out);
         }
@@ -1080,17 +1083,33 @@ impl Hib {
     pub(crate) fn import_clear(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
         let number = command.import;
         let opening = self.is_opening(number);
-        let Some(import) = self.issuer.import(number) else { return Err(Status::Invalid) };
+        let Some(import) = self.issuer.open_import(number) else { return Err(Status::Invalid) };
         if import.closing.is_some() || opening {
             return Err(Status::Busy);
         }
-        let done = import.is_idle() || import.queue;
-        import.closing = Some(slot);
+        let done = import.queue || self.has_ended(import);
         self.unmap_import(number);
         if done {
             self.remove_import(number, out);
+        } else if let Some(import) = self.issuer.import(number) {
+            import.closing = Some(slot);
+            self.issuer.closing.insert(number);
         }
         Ok(done)
+    }
+
+    /// Nothing of an import is outstanding, and the count of its stores taken is in memory: its word may be another's.
+    fn has_ended(&self, import: &Import) -> bool {
+        let counts = |word: u32| self.counts_in_status(import.context, context::TAKEN_OFFSET + 8 * u64::from(word));
+        import.is_idle() && !import.taken.is_some_and(|(word, _)| counts(word))
+    }
+
+    /// A count is in memory.
+    pub(crate) fn count_stored(&mut self, out: &mut Vec<Action>) {
+        let closing: Vec<u16> = self.issuer.closing.iter().copied().collect();
+        for number in closing {
+            self.progressed(number, out);
+        }
     }
 
     /// Nothing leads to the import any more.
@@ -1103,6 +1122,7 @@ impl Hib {
     pub(crate) fn remove_import(&mut self, number: u16, out: &mut Vec<Action>) {
         let import = self.issuer.imports.get_mut(usize::from(number)).and_then(|import| import.take());
         self.issuer.throttled.remove(&number);
+        self.issuer.closing.remove(&number);
         if let Some(import) = import.filter(|import| import.queue) {
             self.leave_line(import.opening, out);
         }

@@ -622,7 +622,13 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address == taken));
     c.settle();
     let clear = Command { opcode: admin::IMPORT_CLEAR, import: OWN, ..Command::default() };
-    assert_eq!(status(&mut c, 1, clear), Status::Ok);
+    let slot = c.post(1, clear);
+    let seq = c.last_command(1);
+    c.settle();
+    assert_ne!(c.completion(1, slot).seq, seq, "the count is still to be stored");
+    c.release();
+    c.settle();
+    assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     let found = c.lookup(1, 1, "page");
     let open = Command {
         opcode: admin::IMPORT_SET,
@@ -637,10 +643,8 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
         taken: 1 + 7,
         ..Command::default()
     };
-    assert_eq!(status(&mut c, 1, open), Status::Busy);
-    c.release();
-    c.settle();
     assert_eq!(status(&mut c, 1, open), Status::Ok);
+    assert_eq!(c.ram_u64(1, taken), 1, "nothing comes late");
 }
 
 /// A copy whose memory could not be written is none any more, and its driver hears of it.
