@@ -15,15 +15,26 @@
 //! - At rest: all copies are as their homes (I2), all counters zero, all stores performed or failed with an error, and nobody waits for anything. When
 //!   all has been given back, a board is like a new one: nothing is left anywhere.
 //!
+//! | File | What is in it |
+//! |---|---|
+//! | `world` | the nodes, and what is known of each copy |
+//! | `drivers`, `programs` | who acts: copies are made and dropped; stores, loads, atomics, quiet |
+//! | `faults` | resets, crashes, broken links |
+//! | `record` | the values that homes and copies had |
+//! | `rest`, `leaks` | the end: all is equal, and nothing is left over |
+//!
 //! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test replicas_simulation` replays it, and
 //! `TELEGRAPHOS_PAGE=n` prints what happens to that page.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod drivers;
+mod faults;
 mod leaks;
 mod programs;
 mod record;
+mod rest;
 mod world;
 
 use common::over_seeds_on_all_processors;
