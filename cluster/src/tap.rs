@@ -172,15 +172,20 @@ mod tests {
     use super::*;
     use telegraphos_wire::{Packet, Status};
 
+    /// A board's end, the tap, and the fabric's end of a link; the sockets lie in the directory.
+    fn link(dir: &Path) -> (UnixStream, Tap, UnixStream) {
+        let (near, far) = (dir.join("near"), dir.join("far"));
+        let fabric = UnixListener::bind(&far).unwrap();
+        let tap = Tap::bind(&near).unwrap();
+        let board = UnixStream::connect(&near).unwrap();
+        tap.join(&far, Duration::from_secs(30)).unwrap();
+        (board, tap, fabric.accept().unwrap().0)
+    }
+
     #[test]
     fn packets_are_counted_in_whatever_pieces_they_come_and_arrive_unchanged() {
         let dir = tempfile::tempdir().unwrap();
-        let (near, far) = (dir.path().join("near"), dir.path().join("far"));
-        let fabric = UnixListener::bind(&far).unwrap();
-        let tap = Tap::bind(&near).unwrap();
-        let mut board = UnixStream::connect(&near).unwrap();
-        tap.join(&far, Duration::from_secs(30)).unwrap();
-        let (mut fabric, _) = fabric.accept().unwrap();
+        let (mut board, tap, mut fabric) = link(dir.path());
         let mut bytes = Vec::new();
         let packet = |body| Packet { src: 1, dst: 0, tag: 7, incarnation: 1, target: 2, body };
         for _ in 0..100 {
@@ -210,13 +215,10 @@ mod tests {
     #[test]
     fn what_cannot_be_counted_ends_the_link() {
         let dir = tempfile::tempdir().unwrap();
-        let (near, far) = (dir.path().join("near"), dir.path().join("far"));
-        let fabric = UnixListener::bind(&far).unwrap();
-        let tap = Tap::bind(&near).unwrap();
-        let mut board = UnixStream::connect(&near).unwrap();
-        tap.join(&far, Duration::from_secs(30)).unwrap();
+        let (mut board, _tap, mut fabric) = link(dir.path());
         board.write_all(&[0xff; 64]).unwrap();
-        assert_eq!(fabric.accept().unwrap().0.read(&mut [0]).unwrap(), 0);
+        assert_eq!(fabric.read(&mut [0]).unwrap(), 0);
+        let far = dir.path().join("far");
         let nobody = Tap::bind(&dir.path().join("nobody")).unwrap();
         let text = nobody.join(&far, Duration::ZERO).unwrap_err().to_string();
         assert!(text.contains("far"), "{text}");

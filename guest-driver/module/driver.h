@@ -757,6 +757,7 @@ void tg_file_close_objects(struct tg_file *file, unsigned long end);
 int tg_segment_init(struct tg_segment *segment, struct tg_file *file, u32 kind,
 		    const u8 *name, u64 size);
 int tg_segment_take_pages(struct tg_segment *segment, u32 count);
+int tg_segment_allocate(struct tg_segment *segment, u32 count);
 int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
 		     u64 *generation);
 int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,

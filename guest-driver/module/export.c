@@ -37,6 +37,28 @@ int tg_segment_take_pages(struct tg_segment *segment, u32 count)
 	return segment->count ? 0 : -ENOSPC;
 }
 
+/**
+ * tg_segment_allocate() - reserves export pages for a segment, and memory behind them
+ * @segment: Segment that has neither.
+ * @count: Number of pages.
+ *
+ * Return: 0 or a negative errno; what it has then, its teardown gives back.
+ */
+int tg_segment_allocate(struct tg_segment *segment, u32 count)
+{
+	struct tg_memory *memory;
+	int err;
+
+	err = tg_segment_take_pages(segment, count);
+	if (err)
+		return err;
+	memory = tg_memory_new(segment->obj.tg, TG_UNIT, count, true);
+	if (IS_ERR(memory))
+		return PTR_ERR(memory);
+	segment->memory = memory;
+	return 0;
+}
+
 /* Number of chunks from i on that lie one after the other for the board. */
 static u32 tg_segment_run(const struct tg_segment *segment, u32 i)
 {
@@ -174,15 +196,9 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 		return err;
 	}
 	*created = segment;
-	err = tg_segment_take_pages(segment, count);
+	err = tg_segment_allocate(segment, count);
 	if (err)
 		return err;
-	segment->memory = tg_memory_new(tg, TG_UNIT, count, true);
-	if (IS_ERR(segment->memory)) {
-		err = PTR_ERR(segment->memory);
-		segment->memory = NULL;
-		return err;
-	}
 	err = tg_segment_grant(segment, arg, &generation);
 	if (err)
 		return err;

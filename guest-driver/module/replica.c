@@ -264,15 +264,9 @@ static int tg_replica_allocate(struct tg_replicated *replica, u32 count)
 	struct tg_remote *own;
 	int err;
 
-	err = tg_segment_take_pages(segment, count);
+	err = tg_segment_allocate(segment, count);
 	if (err)
 		return err;
-	segment->memory = tg_memory_new(tg, TG_UNIT, count, true);
-	if (IS_ERR(segment->memory)) {
-		err = PTR_ERR(segment->memory);
-		segment->memory = NULL;
-		return err;
-	}
 	err = tg_remote_create_own(segment, replica->rights, &own);
 	if (!own)
 		return err;

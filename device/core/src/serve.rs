@@ -563,6 +563,6 @@ impl Hib {
     }
 }
 
-fn refusal(body: &Body, status: Status) -> Body {
+pub(crate) fn refusal(body: &Body, status: Status) -> Body {
     body.refusal(status).unwrap_or(Body::WriteAck { status })
 }

@@ -559,20 +559,9 @@ fn hold_slots_are_reserved_at_import_and_returned() {
     c.import(0, 1, "queue", 40, 8);
     c.import(2, 1, "other", 41, 9);
     let set = |c: &mut Cluster, id: u16| {
-        let found = c.lookup(id, 1, "queue");
-        assert_eq!(found.width, 4);
-        let set = Command {
-            opcode: admin::IMPORT_SET,
-            import: 50,
-            node: 1,
-            index: 11,
-            count: 1,
-            page: found.index,
-            generation: found.generation,
-            length: found.length,
-            rights: Rights::ENQUEUE.0,
-            ..Command::default()
-        };
+        assert_eq!(c.lookup(id, 1, "queue").width, 4);
+        let set = c.import_command(id, 1, "queue", 50, 11);
+        assert_eq!(set.rights, Rights::ENQUEUE.0);
         Status::from_u16(c.admin(id, set).status as u16)
     };
     assert_eq!(set(&mut c, 0), Status::NoHold);
@@ -615,19 +604,7 @@ fn a_closed_import_waits_for_no_receiver_and_its_elements_still_arrive() {
         assert_eq!(other.drain(&mut c), [100]);
         assert_eq!(c.quiet(0, IMPORT.into(), 7), 0, "it has nothing under way");
         // The hold slots of the closed one are still in use.
-        let found = c.lookup(2, 1, "other");
-        let set = Command {
-            opcode: admin::IMPORT_SET,
-            import: 50,
-            node: 1,
-            index: 11,
-            count: 1,
-            page: found.index,
-            generation: found.generation,
-            length: found.length,
-            rights: Rights::ENQUEUE.0,
-            ..Command::default()
-        };
+        let set = c.import_command(2, 1, "other", 50, 11);
         assert_eq!(Status::from_u16(c.admin(2, set).status as u16), Status::NoHold);
         assert_eq!(owner.drain(&mut c), (0..20).collect::<Vec<_>>(), "seed {seed}");
         c.settle();

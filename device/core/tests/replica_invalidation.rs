@@ -6,7 +6,7 @@
 mod common;
 
 use common::replicas::{FanOut, NETS, Net, OWN, finds, go, join, replicated, set, store, word};
-use common::{Cluster, over_seeds, status_page};
+use common::{Cluster, over_seeds};
 use hib_core::Bug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::regs::Register;
@@ -119,7 +119,7 @@ fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
                 drivers.run(&mut c, other);
             }
         }
-        let count = c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
+        let count = common::replicas::taken(&c, id);
         let fault = |c: &Cluster, other: u16| {
             let found = word(c, other, 0);
             format!("E19: node {id} stored {value}, quiet is done, and node {other} can read {found}")
@@ -169,7 +169,7 @@ fn chaos(net: Net, seed: u64) -> Result<(), String> {
             }
         }
         let id = c.rng.below(NODES.into()) as u16;
-        let count = c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
+        let count = common::replicas::taken(&c, id);
         let own = stores[usize::from(id)].get(..count as usize).and_then(|own| own.last()).copied();
         let found = drivers.read(&mut c, id, 0)?;
         // What has been read or stored before may not come after something else.
@@ -217,7 +217,7 @@ fn chaos(net: Net, seed: u64) -> Result<(), String> {
     c.settle();
     let last = word(&c, 0, 0);
     for id in 0..NODES {
-        let count = c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
+        let count = common::replicas::taken(&c, id);
         if count != stores[usize::from(id)].len() as u64 {
             return Err(format!("E22b: {count} stores of node {id} taken, of {:?}", stores[usize::from(id)]));
         }

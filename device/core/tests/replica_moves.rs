@@ -6,7 +6,7 @@
 mod common;
 
 use common::replicas::{
-    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, store, word,
+    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, set_page, store, word,
 };
 use common::{Cluster, EXPORTS, over_seeds};
 use hib_core::Bug;
@@ -224,16 +224,7 @@ fn two_homes_change_places() {
             assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
         }
         for id in [1, 0, 2] {
-            let found = c.lookup(id, 1, "other");
-            let set = admin::ReplicaCommand {
-                opcode: admin::REPLICA_SET,
-                page: 1,
-                mode: admin::COUNTERS,
-                node: 1,
-                home_page: found.index,
-                home_generation: found.generation,
-                ..admin::ReplicaCommand::default()
-            };
+            let set = set_page(&mut c, id, 1, "other", 1, admin::COUNTERS);
             assert_eq!(c.admin(id, set.into()).status, 0);
             c.import(id, id, "other", 11, 11);
         }
@@ -269,16 +260,7 @@ fn two_homes_change_places() {
 fn who_may_not_write_does_not_become_the_home() {
     let mut c = cluster(FanOut(None), 2, 3, None, |_| {});
     c.export(0, "read-only", 1, 1, telegraphos_wire::Rights::READ);
-    let found = c.lookup(1, 0, "read-only");
-    let set = admin::ReplicaCommand {
-        opcode: admin::REPLICA_SET,
-        page: 1,
-        mode: admin::COUNTERS,
-        node: 0,
-        home_page: found.index,
-        home_generation: found.generation,
-        ..admin::ReplicaCommand::default()
-    };
+    let set = set_page(&mut c, 1, 0, "read-only", 1, admin::COUNTERS);
     c.export(1, "copy", 1, 1, common::replicas::RIGHTS);
     assert_eq!(c.admin(0, set.into()).status, 0);
     assert_eq!(c.admin(1, set.into()).status, 0);

@@ -7,14 +7,14 @@ mod common;
 
 use common::replicas::{
     FanOut, Ideal, NETS, Net, OWN, OneByOne, RIGHTS, cluster, copies_are_equal, finds, go, history, import_own,
-    is_subsequence, join, replicated, set, store, word,
+    is_subsequence, join, replicated, set, set_page, store, taken, taken_word, word,
 };
-use common::{Cluster, EXPORTS, over_seeds, status_page};
+use common::{Cluster, EXPORTS, over_seeds};
 use hib_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
 use switch_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
-use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
+use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, event};
 
 /// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
 fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
@@ -159,7 +159,6 @@ fn i7_e19_quiet_waits_for_every_copy() {
 fn e22b_stores_taken_are_counted_when_the_own_copy_has_them() {
     for seed in 0..100 {
         let mut c = replicated(NETS[seed as usize % 3], 3, seed, admin::COUNTERS, None, |_| {});
-        let taken = |c: &Cluster, id| c.ram_u64(id, status_page(0) + context::TAKEN_OFFSET + 8 * 7);
         let id = (seed % 3) as u16;
         for value in 1..=5 {
             store(&mut c, id, 0, 8, value);
@@ -577,26 +576,9 @@ fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
         for id in 0..2 {
             c.export(id, "second", 1, 1, RIGHTS);
         }
-        let found = c.lookup(0, 0, "second");
-        let import = Command {
-            opcode: admin::IMPORT_SET,
-            import: second,
-            index: second.into(),
-            count: 1,
-            page: found.index,
-            generation: found.generation,
-            length: found.length,
-            rights: RIGHTS.0,
-            taken: 1 + 8,
-            ..Command::default()
-        };
+        let import = Command { taken: 1 + 8, ..c.import_command(0, 0, "second", second, second.into()) };
         assert_eq!(status(&mut c, 0, import), Status::Ok);
-        let home = ReplicaCommand {
-            page: 1,
-            home_page: 1,
-            home_generation: found.generation,
-            ..set(&mut c, 0, 0, admin::COUNTERS)
-        };
+        let home = set_page(&mut c, 0, 0, "second", 1, admin::COUNTERS);
         for id in 0..2 {
             assert_eq!(status(&mut c, id, home), Status::Ok);
         }
@@ -617,9 +599,8 @@ fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
 #[test]
 fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     let mut c = replicated(Ideal, 2, 1, admin::COUNTERS, None, |_| {});
-    let taken = status_page(0) + context::TAKEN_OFFSET + 8 * 7;
     store(&mut c, 1, 0, 8, 5);
-    c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address == taken));
+    c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address == taken_word()));
     c.settle();
     let clear = Command { opcode: admin::IMPORT_CLEAR, import: OWN, ..Command::default() };
     let slot = c.post(1, clear);
@@ -629,22 +610,8 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     c.release();
     c.settle();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
-    let found = c.lookup(1, 1, "page");
-    let open = Command {
-        opcode: admin::IMPORT_SET,
-        import: OWN,
-        node: 1,
-        index: OWN.into(),
-        count: 1,
-        page: found.index,
-        generation: found.generation,
-        length: found.length,
-        rights: RIGHTS.0,
-        taken: 1 + 7,
-        ..Command::default()
-    };
-    assert_eq!(status(&mut c, 1, open), Status::Ok);
-    assert_eq!(c.ram_u64(1, taken), 1, "nothing comes late");
+    import_own(&mut c, 1);
+    assert_eq!(taken(&c, 1), 1, "nothing comes late");
 }
 
 /// A copy whose memory could not be written is none any more, and its driver hears of it.
@@ -878,17 +845,8 @@ fn blocks_do_not_go_behind_the_homes_back() {
     c.export(0, "replicated", 1, 1, all);
     c.export(1, "replicated", 1, 1, all);
     c.export(0, "plain", 2, 1, all);
-    let found = c.lookup(1, 0, "replicated");
     for id in 0..2 {
-        let set = ReplicaCommand {
-            opcode: admin::REPLICA_SET,
-            page: 1,
-            mode: admin::COUNTERS,
-            node: 0,
-            home_page: found.index,
-            home_generation: found.generation,
-            ..ReplicaCommand::default()
-        };
+        let set = set_page(&mut c, id, 0, "replicated", 1, admin::COUNTERS);
         assert_eq!(c.admin(id, set.into()).status, 0);
     }
     // Node 1's own copy, and node 0's plain page; node 2 reaches the home and the copy.

@@ -8,9 +8,9 @@ use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::imports::Asked;
+use crate::serve::refusal;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_wire::admin;
-use telegraphos_wire::admin::Command;
+use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::packet::NO_NODE;
 use telegraphos_wire::{Body, NodeId, RemoteAddr, Status, UNIT};
 
@@ -114,14 +114,17 @@ impl Hib {
 
     /// Leaves the homes of a page that is being cleared, once no store of this node's processors for it is unfinished.
     pub(crate) fn leave_if_done(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get(&page) else { return };
+        let replica = self.server.replicas.pages.get(&page);
+        let Some(replica) = replica.filter(|replica| replica.clearing.is_some() && replica.leaving == 0) else {
+            return;
+        };
         let unfinished = replica.busy
             || !replica.work.is_empty()
             || replica.holds_own()
             || self.server.replicas.in_order.iter().any(|request| request.page == page)
             || self.server.replicas.forwards.values().any(|forward| forward.page == page)
             || self.own_requests_for(page);
-        if replica.clearing.is_none() || replica.leaving > 0 || unfinished {
+        if unfinished {
             return;
         }
         let reachable = |source: &&Source| self.reachable(source.0).is_ok();
@@ -247,7 +250,7 @@ impl Hib {
             refused.push((*number, forward.packet.clone()));
         }
         for (number, packet) in refused {
-            let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+            let refusal = refusal(&packet.body, status);
             self.answer_in_order(number, packet, refusal, out);
         }
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
@@ -300,9 +303,6 @@ impl Hib {
         for page in pages {
             let Some(replica) = self.server.replicas.pages.get_mut(&page) else { continue };
             let lost: Vec<Source> = replica.sources.iter().copied().filter(|source| source.0 == node).collect();
-            if lost.is_empty() {
-                continue;
-            }
             for source in lost {
                 self.source_lost(page, source, status, out);
             }

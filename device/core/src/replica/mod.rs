@@ -36,10 +36,8 @@ mod work;
 use self::moving::Moving;
 use crate::hib::Hib;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_wire::admin;
-use telegraphos_wire::event;
 use telegraphos_wire::packet::NO_NODE;
-use telegraphos_wire::{Body, NodeId, Packet, Status};
+use telegraphos_wire::{Body, NodeId, Packet, Status, admin, event};
 
 /// How stores reach the copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +115,11 @@ impl Replica {
     /// Whether the stores of this node's processors are multicast from here.
     fn orders(&self) -> bool {
         self.home || self.mode == Mode::Naive
+    }
+
+    /// The home of this node's page, if it has one.
+    fn home_at(&self, node: NodeId) -> Option<NodeId> {
+        if self.home { Some(node) } else { self.sources.first().map(|source| source.0) }
     }
 
     pub(crate) fn steps(&self) -> bool {
@@ -215,17 +218,17 @@ impl Hib {
     pub(crate) fn replica_event(&self, page: u32) -> (NodeId, u64) {
         let value = u64::from(page) << 32;
         let Some(replica) = self.server.replicas.pages.get(&page) else { return (NO_NODE, value) };
-        let home = if replica.home { Some(self.config.node) } else { replica.sources.first().map(|source| source.0) };
         let orphaned = replica.orphaned.map_or(0, |status| (status as u64) << 16 | event::REPLICA_ORPHANED);
         let moved = if replica.moves > 0 { event::REPLICA_MOVED } else { 0 };
         let invalid = if replica.invalid { event::REPLICA_INVALID } else { 0 };
-        (home.unwrap_or(NO_NODE), value | orphaned | moved | invalid)
+        let home = replica.home_at(self.config.node).unwrap_or(NO_NODE);
+        (home, value | orphaned | moved | invalid)
     }
 
     /// The home of a replicated page of this node; none if it is not replicated, or an orphan.
     pub fn home_of(&self, page: u32) -> Option<NodeId> {
         let replica = self.server.replicas.pages.get(&page).filter(|replica| replica.orphaned.is_none())?;
-        if replica.home { Some(self.config.node) } else { replica.sources.first().map(|source| source.0) }
+        replica.home_at(self.config.node)
     }
 
     /// Pending-write counters in use, of [`crate::HibConfig::pending_writes`].

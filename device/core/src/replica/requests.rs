@@ -6,8 +6,8 @@ use crate::Action;
 use crate::config::Bug;
 use crate::hib::Hib;
 use crate::imports::Waiting;
-use telegraphos_wire::context;
-use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status};
+use crate::serve::refusal;
+use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status, context};
 
 impl Hib {
     /// Takes over a request in service if it concerns a replicated page. The caller has checked that it is not late.
@@ -64,27 +64,15 @@ impl Hib {
                 Served::Refused(Status::NotHome)
             }
             // Its copy keeps it for the home to come.
-            ref body if !own && member && self.gives(at.page) => {
-                body.refusal(Status::Moving).map_or(Served::Refused(Status::Invalid), Served::Answer)
-            }
-            _ if own && elsewhere && !leaving => {
-                if let Some(packet) = self.detach(source, out) {
-                    self.forward(packet, at.page, out);
-                }
-                Served::Left
-            }
+            ref body if !own && member && self.gives(at.page) => Served::Answer(refusal(body, Status::Moving)),
+            _ if own && elsewhere && !leaving => self.pass_on(source, at.page, out),
             _ if !ready || leaving => Served::Refused(Status::Busy),
             _ if !own && self.gives(at.page) => Served::Refused(Status::NotHome),
             _ if own && holds && !self.config.has(Bug::ServeWhileMoving) => Served::Stalled,
             _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone()), out),
             // A copy takes stores of its own processors alone.
             _ if !own => Served::Refused(Status::NotHome),
-            Body::Atomic { .. } => {
-                if let Some(packet) = self.detach(source, out) {
-                    self.forward(packet, at.page, out);
-                }
-                Served::Left
-            }
+            Body::Atomic { .. } => self.pass_on(source, at.page, out),
             _ => {
                 if mode == Mode::Counters && !self.count_pending(at.page, at.offset, size as u8) {
                     self.counters.counter_stalls += u64::from(!self.server.replicas.stalled);
@@ -137,6 +125,14 @@ impl Hib {
         Served::Working
     }
 
+    /// The request in service is the home's to perform.
+    fn pass_on(&mut self, source: NodeId, page: u32, out: &mut Vec<Action>) -> Served {
+        if let Some(packet) = self.detach(source, out) {
+            self.forward(packet, page, out);
+        }
+        Served::Left
+    }
+
     /// Sends a request of this node's processors on to the home.
     pub(super) fn forward(&mut self, packet: Packet, page: u32, out: &mut Vec<Action>) {
         let unanswered = self.server.replicas.forwards.values().filter(|forward| forward.page == page);
@@ -172,7 +168,7 @@ impl Hib {
     }
 
     pub(super) fn refuse_forward(&mut self, packet: Packet, status: Status, out: &mut Vec<Action>) {
-        let body = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+        let body = refusal(&packet.body, status);
         self.reply_to(&packet, body, out);
     }
 
@@ -189,17 +185,16 @@ impl Hib {
             | (Body::Atomic { .. }, Body::AtomicReply { status, .. }) => *status,
             _ => Status::Invalid,
         };
-        let replica = self.server.replicas.pages.get_mut(&page);
-        let elsewhere = |replica: &Replica| replica.moves != moves && replica.orphaned.is_none();
-        match replica {
-            // It goes to the new home, which this node knows already or will be told of.
-            Some(replica) if status == Status::Moving && replica.orphaned.is_none() => {
+        // It goes to the new home, which this node will be told of or knows already.
+        let returns = |replica: &&mut Replica| {
+            let elsewhere = status == Status::Moving || status == Status::NotHome && replica.moves != moves;
+            elsewhere && replica.orphaned.is_none()
+        };
+        match self.server.replicas.pages.get_mut(&page).filter(returns) {
+            Some(replica) => {
                 replica.returned.insert(place, packet);
             }
-            Some(replica) if status == Status::NotHome && elsewhere(replica) => {
-                replica.returned.insert(place, packet);
-            }
-            _ => self.forward_ended(number, packet, page, Some(body).filter(|_| status == Status::Ok), status, out),
+            None => self.forward_ended(number, packet, page, Some(body).filter(|_| status == Status::Ok), status, out),
         }
         self.follow_if_ready(page, out);
         self.leave_if_done(page, out);
@@ -215,8 +210,8 @@ impl Hib {
         status: Status,
         out: &mut Vec<Action>,
     ) {
-        let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
-        self.answer_in_order(number, packet, body.unwrap_or(refusal), out);
+        let body = body.unwrap_or_else(|| refusal(&packet.body, status));
+        self.answer_in_order(number, packet, body, out);
         // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
         if matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset) {
             self.orphan(page, status, out);
@@ -228,7 +223,7 @@ impl Hib {
             return;
         };
         if !refused {
-            let refusal = packet.body.refusal(status).unwrap_or(Body::WriteAck { status });
+            let refusal = refusal(&packet.body, status);
             self.answer_in_order(number, packet, refusal, out);
             self.orphan(page, status, out);
         }

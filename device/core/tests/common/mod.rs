@@ -819,12 +819,17 @@ impl Cluster {
 
     /// The same for any context.
     pub(crate) fn import_into(&mut self, id: u16, context: u16, node: u16, name: &str, import: u16, index: u32) {
+        let set = Command { context, ..self.import_command(id, node, name, import, index) };
+        assert_eq!(self.admin(id, set).status, 0, "import");
+    }
+
+    /// The command that imports a segment, which is looked up.
+    pub(crate) fn import_command(&mut self, id: u16, node: u16, name: &str, import: u16, index: u32) -> Command {
         let found = self.lookup(id, node, name);
         assert_eq!(found.status, 0, "lookup");
-        let set = Command {
+        Command {
             opcode: admin::IMPORT_SET,
             import,
-            context,
             node,
             index,
             count: found.count,
@@ -833,8 +838,7 @@ impl Cluster {
             length: found.length,
             rights: found.rights as u16,
             ..Command::default()
-        };
-        assert_eq!(self.admin(id, set).status, 0, "import");
+        }
     }
 
     pub(crate) fn address(&self, node: u16, index: u32, offset: u64) -> u64 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clusters with a replicated page, at several networks.
 
-use super::{Cluster, EXPORTS};
+use super::{Cluster, EXPORTS, status_page};
 use hib_core::{Bug, Event, HibConfig};
 use switch_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
-use telegraphos_wire::{Rights, Status, UNIT};
+use telegraphos_wire::{Rights, Status, UNIT, context};
 
 pub(crate) const RIGHTS: Rights = Rights(7);
 /// Import of the own page at each node, and its window slot.
@@ -45,29 +45,33 @@ pub(crate) fn cluster(net: Net, n: u16, seed: u64, bug: Option<Bug>, adjust: imp
     c
 }
 
+/// Word of the status page that counts the stores of that import taken.
+const TAKEN: u32 = 7;
+
+/// Where that word is, and its value.
+pub(crate) fn taken_word() -> u64 {
+    status_page(0) + context::TAKEN_OFFSET + 8 * u64::from(TAKEN)
+}
+
+pub(crate) fn taken(c: &Cluster, id: u16) -> u64 {
+    c.ram_u64(id, taken_word())
+}
+
 pub(crate) fn import_own(c: &mut Cluster, id: u16) {
-    let found = c.lookup(id, id, "page");
-    let set = Command {
-        opcode: admin::IMPORT_SET,
-        import: OWN,
-        node: id,
-        index: OWN.into(),
-        count: 1,
-        page: found.index,
-        generation: found.generation,
-        length: found.length,
-        rights: RIGHTS.0,
-        taken: 1 + 7,
-        ..Command::default()
-    };
+    let set = Command { taken: 1 + TAKEN, ..c.import_command(id, id, "page", OWN, OWN.into()) };
     assert_eq!(c.admin(id, set).status, 0);
 }
 
 pub(crate) fn set(c: &mut Cluster, id: u16, home: u16, mode: u32) -> ReplicaCommand {
-    let found = c.lookup(id, home, "page");
+    set_page(c, id, home, "page", 0, mode)
+}
+
+/// The command that makes `page` of a node the home, or a copy of the home, of that name.
+pub(crate) fn set_page(c: &mut Cluster, id: u16, home: u16, name: &str, page: u32, mode: u32) -> ReplicaCommand {
+    let found = c.lookup(id, home, name);
     ReplicaCommand {
         opcode: admin::REPLICA_SET,
-        page: 0,
+        page,
         mode,
         node: home.into(),
         home_page: found.index,
