@@ -56,7 +56,7 @@ pub(crate) struct FabricLink {
 }
 
 /// What the refusal means, with both values.
-fn explain(reason: Refusal, offered: u64, expected: u64) -> String {
+fn explain(node: NodeId, reason: Refusal, offered: u64, expected: u64) -> String {
     match reason {
         Refusal::NodeTaken => {
             format!("node {offered} has joined already; start this board with another --node, or stop the other one")
@@ -73,6 +73,19 @@ fn explain(reason: Refusal, offered: u64, expected: u64) -> String {
         ),
         Refusal::OffsetBits => format!(
             "this board's window has {offered} offset bits, the fabric's {expected}; start both with the same --offset-bits"
+        ),
+        Refusal::Elsewhere => format!(
+            "node {} is attached to switch {expected} of the topology, this fabric serves switch {offered}; connect this board to the \
+             fabric process of that switch",
+            node
+        ),
+        Refusal::Topology | Refusal::NoTrunk => {
+            format!("it took this board for a switch (offered {offered}, expected {expected}); use the same build")
+        }
+        Refusal::Silent => format!(
+            "this board was silent for {} ms, longer than the {} ms that the fabric allows; was it stopped?",
+            offered / 1000,
+            expected / 1000
         ),
         Refusal::Handshake => {
             format!("the opening frame was not understood (offered {offered}, expected {expected}); use the same build")
@@ -224,7 +237,14 @@ impl FabricLink {
                 event(Event::LinkUp { incarnation, nodes, credits });
             }
             (Frame::Refuse { reason, offered, expected }, up) => {
-                let why = explain(reason, offered, expected);
+                let why = explain(self.node, reason, offered, expected);
+                // The fabric thinks that this board hangs, or hung: what happened is told to the peers; it comes back as a new life.
+                if reason == Refusal::Silent {
+                    if self.lose(now, &why) {
+                        event(Event::LinkDown);
+                    }
+                    return Ok(Ok(()));
+                }
                 let grace = self.lost_at.is_some_and(|at| now < at.saturating_add(TAKEN_GRACE));
                 if reason == Refusal::NodeTaken && grace {
                     self.retry(now, &why);
@@ -238,6 +258,12 @@ impl FabricLink {
             (Frame::Packet(packet), true) => event(Event::Packet(packet)),
             (Frame::Credit { class, count }, true) => event(Event::Credit { class, count }),
             (Frame::NodeUp { node, incarnation }, true) => event(Event::NodeUp { node, incarnation }),
+            (Frame::Probe, true) => {
+                if let State::Joined { link } = &mut self.state {
+                    // A full queue ends the link with the next frame; then there is no life to tell of.
+                    let _ = link.send(&Frame::Alive);
+                }
+            }
             (Frame::NodeDown { node }, true) => event(Event::NodeDown { node }),
             (other, _) => {
                 return Ok(Err(format!(

@@ -25,8 +25,8 @@ use crate::link::Input;
 use crate::listener::{ListenError, Listener};
 use crate::send_queue::SendQueue;
 
-/// Frames of the largest size that one connection's output buffer holds: 1 MiB.
-const OUT_ROOM: usize = (1 << 20) / MAX_LEN;
+/// Frames of the largest size that one connection's output buffer holds: 2 MiB.
+const OUT_ROOM: usize = (2 << 20) / MAX_LEN;
 /// Connections beyond one per node: joiners that are being refused or have not said hello.
 const SPARE_CONNECTIONS: usize = 64;
 

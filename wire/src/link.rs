@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a HIB and its switch port say to each other over one reliable, ordered byte stream.
+//! What a HIB and its switch port, and two switches, say to each other over one reliable, ordered byte stream.
 //!
 //! A frame is an 8-byte head (`u32` total length, kind, [`PROTOCOL_VERSION`], zero) and a body. The HIB opens with
 //! [`Frame::Hello`]; the fabric answers [`Frame::Welcome`] and a [`Frame::NodeUp`] for each present node (the joiner
@@ -9,6 +9,12 @@
 //!
 //! A packet of [`Class::Reflected`] to [`MULTICAST`](packet::MULTICAST) crosses the link of its sender once and is copied by the
 //! switch to the members that the last [`Frame::Group`] gave for its page.
+//!
+//! A *trunk* joins two switches. Either side opens with [`Frame::Trunk`]; when both have and agree, packets cross as [`Frame::Forward`]
+//! against credits of their class and layer, replies too, and the presence of nodes as [`Frame::Reach`] and [`Frame::NodeDown`], each
+//! behind everything the node sent before. `docs/fabric.md` has the rules.
+//!
+//! Whoever is asked by [`Frame::Probe`] answers [`Frame::Alive`], on links and trunks alike.
 
 use alloc::vec::Vec;
 
@@ -17,8 +23,10 @@ use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
 
 /// Bytes of the frame head.
 pub const HEAD_LEN: usize = 8;
-/// Bytes of the longest frame.
-pub const MAX_LEN: usize = HEAD_LEN + packet::MAX_LEN;
+/// Bytes of the longest frame: a packet on a trunk with the longest list of members.
+pub const MAX_LEN: usize = HEAD_LEN + forward_len(MAX_MEMBERS) + packet::MAX_LEN;
+/// Layers (virtual channels) of a trunk, at most.
+pub const MAX_LAYERS: u8 = 4;
 /// Members of one group, at most: as many nodes as a window can address.
 pub const MAX_MEMBERS: usize = 1 << 12;
 /// Members of all groups of one node together, at most: what the switch keeps of one node is bounded. A node whose groups would be
@@ -45,6 +53,14 @@ pub enum Refusal {
     Handshake = 6,
     /// The port misbehaved (bad frame, packets without credit, forged source).
     Protocol = 7,
+    /// The node is attached to another switch (`expected`).
+    Elsewhere = 8,
+    /// The two ends of a trunk were given different topologies (digests).
+    Topology = 9,
+    /// There is no such trunk: `offered` is the switch that called, `expected` the switch that was called.
+    NoTrunk = 10,
+    /// The port was silent for too long: `offered` and `expected` are microseconds.
+    Silent = 11,
 }
 
 impl Refusal {
@@ -56,6 +72,10 @@ impl Refusal {
             4 => Refusal::NodeBits,
             5 => Refusal::OffsetBits,
             6 => Refusal::Handshake,
+            8 => Refusal::Elsewhere,
+            9 => Refusal::Topology,
+            10 => Refusal::NoTrunk,
+            11 => Refusal::Silent,
             _ => Refusal::Protocol,
         }
     }
@@ -127,6 +147,52 @@ pub enum Frame {
         /// Node ids, ascending, at most [`MAX_MEMBERS`], not mine; none ends the group.
         members: Vec<NodeId>,
     },
+    /// Switch -> switch, first, from both ends: which trunk this is.
+    Trunk {
+        /// Protocol version spoken (also where the head's version could not be understood).
+        version: u8,
+        /// The switch that says this.
+        switch: u16,
+        /// The switch it means to reach.
+        peer: u16,
+        /// How often it knows this trunk to have been joined; the greater of both, plus one, is the trunk's new epoch.
+        epoch: u32,
+        /// Digest of the topology; both ends must have been given the same.
+        topology: u64,
+        /// Packets of each class that it can take on each layer.
+        credits: [u32; 4],
+    },
+    /// Switch -> switch: `node` can be reached by this trunk. A change means that it was reset, or cut off for a while.
+    Reach {
+        /// The node.
+        node: NodeId,
+        /// Its incarnation, as it knows it.
+        incarnation: u32,
+        /// Sum of the epochs of the trunks between the node's switch and the one that says this.
+        session: u32,
+    },
+    /// Switch -> switch: a packet.
+    Forward {
+        /// Its layer on this trunk.
+        layer: u8,
+        /// For a packet to [`MULTICAST`](packet::MULTICAST) the nodes it is for, ascending; else none.
+        members: Vec<NodeId>,
+        /// The packet.
+        packet: Packet,
+    },
+    /// Switch -> switch: room for `count` more packets of `class` on `layer`.
+    TrunkCredit {
+        /// The class.
+        class: Class,
+        /// The layer.
+        layer: u8,
+        /// Packets.
+        count: u32,
+    },
+    /// Whoever gets this answers [`Frame::Alive`].
+    Probe,
+    /// The answer to [`Frame::Probe`].
+    Alive,
 }
 
 /// Why bytes are not a frame.
@@ -166,10 +232,32 @@ const NODE_UP: u8 = 6;
 const NODE_DOWN: u8 = 7;
 const RESET: u8 = 8;
 const GROUP: u8 = 9;
+const TRUNK: u8 = 10;
+const REACH: u8 = 11;
+const FORWARD: u8 = 12;
+const TRUNK_CREDIT: u8 = 13;
+const PROBE: u8 = 14;
+const ALIVE: u8 = 15;
 
 /// Bytes of a group's frame behind the head.
 const fn group_len(members: usize) -> usize {
     4 + 2 * members
+}
+
+/// Bytes of a forwarded packet's frame between head and packet.
+const fn forward_len(members: usize) -> usize {
+    4 + 2 * members
+}
+
+/// The node ids in `bytes`, if they ascend.
+fn ascending(bytes: &[u8]) -> Option<Vec<NodeId>> {
+    let members: Vec<NodeId> = (0..bytes.len()).step_by(2).map(|at| u16_at(bytes, at)).collect();
+    // Nobody is in it twice.
+    if members.windows(2).any(|pair| pair[0] >= pair[1]) { None } else { Some(members) }
+}
+
+fn layer_at(bytes: &[u8], at: usize) -> Option<u8> {
+    bytes.get(at).copied().filter(|layer| *layer < MAX_LAYERS)
 }
 
 const _: () = assert!(HEAD_LEN + group_len(MAX_MEMBERS) <= MAX_LEN);
@@ -250,6 +338,37 @@ impl Frame {
                 }
                 GROUP
             }
+            Frame::Trunk { version, switch, peer, epoch, topology, credits } => {
+                put(&[*version, 0, 0, 0]);
+                put(&switch.to_le_bytes());
+                put(&peer.to_le_bytes());
+                put(&epoch.to_le_bytes());
+                put(&topology.to_le_bytes());
+                put_credits(&mut put, credits);
+                TRUNK
+            }
+            Frame::Reach { node, incarnation, session } => {
+                put(&u32::from(*node).to_le_bytes());
+                put(&incarnation.to_le_bytes());
+                put(&session.to_le_bytes());
+                REACH
+            }
+            Frame::Forward { layer, members, packet } => {
+                put(&[*layer, 0]);
+                put(&(members.len() as u16).to_le_bytes());
+                for node in members {
+                    put(&node.to_le_bytes());
+                }
+                packet.encode(out);
+                FORWARD
+            }
+            Frame::TrunkCredit { class, layer, count } => {
+                put(&[*class as u8, *layer, 0, 0]);
+                put(&count.to_le_bytes());
+                TRUNK_CREDIT
+            }
+            Frame::Probe => PROBE,
+            Frame::Alive => ALIVE,
         };
         let len = out.len() - start;
         out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
@@ -268,8 +387,8 @@ impl Frame {
         if (total as usize) < HEAD_LEN || total as usize > MAX_LEN {
             return Err(FrameError::Length(total));
         }
-        // A Hello of another version is parsed, so that the refusal can name both versions.
-        if version != PROTOCOL_VERSION && kind != HELLO {
+        // An opening frame of another version is parsed, so that the refusal can name both versions.
+        if version != PROTOCOL_VERSION && kind != HELLO && kind != TRUNK {
             return Err(FrameError::Version(version));
         }
         let total = total as usize;
@@ -321,12 +440,51 @@ impl Frame {
                 if b.len() < group_len(0) || b.len() % 2 != 0 || b.len() > group_len(MAX_MEMBERS) {
                     return Err(FrameError::Length(total as u32));
                 }
-                let members: Vec<NodeId> = (4..b.len()).step_by(2).map(|at| u16_at(b, at)).collect();
-                // Nobody is in it twice.
-                if members.windows(2).any(|pair| pair[0] >= pair[1]) {
-                    return Err(FrameError::Kind(kind));
-                }
+                let members = ascending(&b[4..]).ok_or(FrameError::Kind(kind))?;
                 Frame::Group { page: u32_at(b, 0), members }
+            }
+            TRUNK => {
+                fixed(36)?;
+                Frame::Trunk {
+                    version: b[0],
+                    switch: u16_at(b, 4),
+                    peer: u16_at(b, 6),
+                    epoch: u32_at(b, 8),
+                    topology: u64_at(b, 12),
+                    credits: credits_at(b, 20),
+                }
+            }
+            REACH => {
+                fixed(12)?;
+                Frame::Reach { node: u16_at(b, 0), incarnation: u32_at(b, 4), session: u32_at(b, 8) }
+            }
+            FORWARD => {
+                let count = usize::from(u16_at(b, 2));
+                if count > MAX_MEMBERS || b.len() < forward_len(count) {
+                    return Err(FrameError::Length(total as u32));
+                }
+                let (list, rest) = b.split_at(forward_len(count));
+                Frame::Forward {
+                    layer: layer_at(list, 0).ok_or(FrameError::Kind(kind))?,
+                    members: ascending(&list[4..]).ok_or(FrameError::Kind(kind))?,
+                    packet: Packet::decode(rest).map_err(FrameError::Packet)?,
+                }
+            }
+            TRUNK_CREDIT => {
+                fixed(8)?;
+                Frame::TrunkCredit {
+                    class: Class::from_u8(b[0]).ok_or(FrameError::Kind(kind))?,
+                    layer: layer_at(b, 1).ok_or(FrameError::Kind(kind))?,
+                    count: u32_at(b, 4),
+                }
+            }
+            PROBE => {
+                fixed(0)?;
+                Frame::Probe
+            }
+            ALIVE => {
+                fixed(0)?;
+                Frame::Alive
             }
             other => return Err(FrameError::Kind(other)),
         };
@@ -355,7 +513,7 @@ mod tests {
             Frame::Hello { version: 1, node: 5, window: WindowLayout::default(), credits: [1, 2, 3, 4] },
             Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [9; 4] },
             Frame::Refuse { reason: Refusal::NodeBits, offered: 6, expected: 7 },
-            Frame::Packet(packet),
+            Frame::Packet(packet.clone()),
             Frame::Credit { class: Class::Reflected, count: 12 },
             Frame::NodeUp { node: 3, incarnation: 0x2001 },
             Frame::NodeDown { node: 3 },
@@ -363,6 +521,13 @@ mod tests {
             Frame::Group { page: 0xffff_ffff, members: vec![0, 3, 4095] },
             Frame::Group { page: 7, members: vec![] },
             Frame::Group { page: 7, members: (0..MAX_MEMBERS as NodeId).collect() },
+            Frame::Trunk { version: 1, switch: 4095, peer: 7, epoch: 9, topology: u64::MAX - 5, credits: [1, 2, 3, 4] },
+            Frame::Reach { node: 9, incarnation: 0x3004, session: 77 },
+            Frame::Forward { layer: 3, members: vec![], packet: packet.clone() },
+            Frame::Forward { layer: 0, members: (0..MAX_MEMBERS as NodeId).collect(), packet: packet.clone() },
+            Frame::TrunkCredit { class: Class::Reply, layer: 2, count: 255 },
+            Frame::Probe,
+            Frame::Alive,
         ] {
             let mut bytes = Vec::new();
             let len = frame.encode(&mut bytes);
@@ -394,7 +559,42 @@ mod tests {
         }
     }
 
+    #[test]
+    fn forwarded_packets_that_cannot_be_are_refused() {
+        let packet =
+            Packet { src: 1, dst: 2, tag: 3, incarnation: 4, target: 5, body: Body::WriteAck { status: Status::Ok } };
+        let encoded = |layer, members| {
+            let mut bytes = Vec::new();
+            Frame::Forward { layer, members, packet: packet.clone() }.encode(&mut bytes);
+            bytes
+        };
+        assert_eq!(Frame::decode(&encoded(MAX_LAYERS, vec![])), Err(FrameError::Kind(FORWARD)));
+        assert_eq!(Frame::decode(&encoded(0, vec![3, 3])), Err(FrameError::Kind(FORWARD)));
+        let many = encoded(0, (0..=MAX_MEMBERS as NodeId).collect());
+        assert_eq!(Frame::decode(&many), Err(FrameError::Length(many.len() as u32)));
+        // More members announced than there are bytes.
+        let mut short = encoded(0, vec![]);
+        short[HEAD_LEN + 2] = 200;
+        assert_eq!(Frame::decode(&short), Err(FrameError::Length(short.len() as u32)));
+        let mut credit = Vec::new();
+        Frame::TrunkCredit { class: Class::Reply, layer: MAX_LAYERS, count: 1 }.encode(&mut credit);
+        assert_eq!(Frame::decode(&credit), Err(FrameError::Kind(TRUNK_CREDIT)));
+    }
+
     proptest! {
+        /// No bytes make it panic, and what it accepts is encoded to the same bytes again, but for padding.
+        #[test]
+        fn decode_survives_any_bytes(kind in 0u8..20, mut body in proptest::collection::vec(any::<u8>(), 0..200), declared in 0u32..220) {
+            let mut bytes = declared.to_le_bytes().to_vec();
+            bytes.extend([kind, PROTOCOL_VERSION, 0, 0]);
+            bytes.append(&mut body);
+            if let Ok(Some((frame, used))) = Frame::decode(&bytes) {
+                let mut again = Vec::new();
+                prop_assert_eq!(frame.encode(&mut again), used);
+                prop_assert_eq!(Frame::decode(&again), Ok(Some((frame, used))));
+            }
+        }
+
         #[test]
         fn decode_inverts_encode_for_groups(
             page: u32,

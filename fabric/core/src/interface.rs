@@ -255,6 +255,10 @@ impl core::fmt::Display for Notice {
                     Refusal::Handshake | Refusal::Protocol => {
                         write!(f, "a value of its hello is {offered}: expected at least {expected}")
                     }
+                    Refusal::Elsewhere => write!(f, "it is attached to switch {expected}, this is switch {offered}"),
+                    Refusal::Topology => write!(f, "its topology has the digest {offered:#x}: expected {expected:#x}"),
+                    Refusal::NoTrunk => write!(f, "no trunk joins the switches {offered} and {expected}"),
+                    Refusal::Silent => write!(f, "it was silent for {offered} us: expected at most {expected}"),
                 }
             }
             Notice::Refused { node: None, .. } => f.write_str("refused a connection: its first frame was no hello"),

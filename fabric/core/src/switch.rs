@@ -385,7 +385,13 @@ impl Switch {
             | Frame::Welcome { .. }
             | Frame::Refuse { .. }
             | Frame::NodeUp { .. }
-            | Frame::NodeDown { .. } => Err(Violation::Unexpected),
+            | Frame::NodeDown { .. }
+            | Frame::Trunk { .. }
+            | Frame::Reach { .. }
+            | Frame::Forward { .. }
+            | Frame::TrunkCredit { .. }
+            | Frame::Probe
+            | Frame::Alive => Err(Violation::Unexpected),
         }
     }
 
