@@ -358,7 +358,10 @@ impl Neighbour {
         let count = self.turns.len() as u8;
         let at = self.rotation;
         let turns = Channel::all(count / 4).cycle().skip(usize::from(at)).take(usize::from(count));
-        for channel in turns.filter(|channel| self.credited(*channel)) {
+        for channel in turns {
+            if !self.credited(channel) {
+                continue;
+            }
             if let Some(next) = self.take(channel, config) {
                 self.rotation = (channel.index() as u8 + 1) % count;
                 return Some(next);

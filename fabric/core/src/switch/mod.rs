@@ -17,7 +17,7 @@ use telegraphos_wire::{Class, NodeId, WindowLayout};
 
 use crate::config::{ConfigError, Part};
 use crate::lane::Life;
-use crate::neighbour::{Kind, Neighbour, session_part};
+use crate::neighbour::{Kind, Neighbour};
 use crate::statistics::ClassStatistics;
 use crate::{Action, Attached, Event, Notice, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
 use time::Clock;
@@ -354,12 +354,6 @@ impl Switch {
     fn arrival(&self, source: SwitchId) -> Option<TrunkId> {
         let Part { topology, switch } = self.config.part.as_ref()?;
         topology.arrival(*switch, source)
-    }
-
-    /// The incarnation of a node as this switch's nodes are told it.
-    fn told(&self, node: NodeId) -> u32 {
-        let presence = self.state.presence.get(usize::from(node));
-        presence.map_or(0, |p| p.incarnation.wrapping_add(session_part(p.session)))
     }
 
     fn class_statistics(&mut self, place: Place, class: Class) -> Option<&mut ClassStatistics> {

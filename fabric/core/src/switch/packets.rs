@@ -200,7 +200,8 @@ impl Switch {
     fn enter(&mut self, to: Place, channel: Channel, mut queued: Queued, out: &mut Vec<Action>) {
         let source = queued.packet.src;
         if to < self.nodes_here && self.place_of(source).is_none() {
-            self.translate(channel.class(), &mut queued.packet);
+            let copy = queued.paid.is_some_and(|paid| paid.multicast.is_some());
+            self.translate(channel.class(), copy, &mut queued.packet);
             if channel.class() == Class::Reply && !self.config.has(Bug::RepliesHoldTrunk) {
                 // Its node takes it in any case (SPEC I13): no other node's replies wait behind it.
                 self.gone(queued.paid.take());
@@ -215,7 +216,7 @@ impl Switch {
 
     /// From the incarnations as another switch's node knows them to those that this switch's nodes know, and back: see
     /// [`Switch`], "Trunks".
-    fn translate(&self, class: Class, packet: &mut Packet) {
+    fn translate(&self, class: Class, copy: bool, packet: &mut Packet) {
         let Some(presence) = self.state.presence.get(usize::from(packet.src)) else { return };
         let session = session_part(presence.session);
         if class == Class::Reply {
@@ -223,7 +224,8 @@ impl Switch {
             packet.incarnation = packet.incarnation.wrapping_sub(session);
         } else {
             packet.incarnation = packet.incarnation.wrapping_add(session);
-            if class != Class::Reflected || packet.dst == MULTICAST {
+            // That of a multicast's copy is this switch's word.
+            if !copy {
                 packet.target = packet.target.wrapping_sub(session);
             }
         }

@@ -14,17 +14,17 @@ impl Switch {
     /// before.
     pub(super) fn arrived(&mut self, node: NodeId, incarnation: u32, session: u32, out: &mut Vec<Action>) {
         let presence = Presence { up: true, incarnation, session };
-        match self.state.presence.get_mut(usize::from(node)) {
-            Some(entry) => *entry = presence,
+        let again = match self.state.presence.get_mut(usize::from(node)) {
+            Some(entry) => std::mem::replace(entry, presence).up,
             None => return,
-        }
+        };
         for place in self.told_of(node) {
             let overtakes = |neighbour: &crate::neighbour::Neighbour| match neighbour.kind {
                 Kind::Node(_) => self.config.has(Bug::ResetOvertakes),
                 Kind::Trunk { .. } => self.config.has(Bug::ReachOvertakes),
             };
             let Some(neighbour) = self.neighbour(place) else { continue };
-            if overtakes(neighbour) {
+            if again && overtakes(neighbour) {
                 let frame = match neighbour.kind {
                     Kind::Node(_) => {
                         Frame::NodeUp { node, incarnation: incarnation.wrapping_add(session_part(session)) }
