@@ -412,7 +412,9 @@ impl core::fmt::Display for Notice {
                     other => write!(f, "{other:?}, offered {offered}, expected {expected}"),
                 }
             }
-            Notice::Reached { node, incarnation } => write!(f, "node {node} can be reached, incarnation {incarnation:#x}"),
+            Notice::Reached { node, incarnation } => {
+                write!(f, "node {node} can be reached, incarnation {incarnation:#x}")
+            }
             Notice::Lost { node } => write!(f, "node {node} cannot be reached any more"),
             Notice::Reset { node, incarnation } => write!(f, "node {node} was reset, incarnation {incarnation:#x}"),
             Notice::Left { node, dropped: 0 } => write!(f, "node {node} left"),

@@ -195,8 +195,7 @@ impl Neighbour {
     pub(crate) fn push(&mut self, from: NodeId, channel: Channel, queued: Queued, config: &SwitchConfig) {
         let lane = self.lanes.entry(from).or_default();
         let offered = lane.offers(channel);
-        let overtakes =
-            queued.paid.is_some_and(|paid| paid.multicast.is_some()) && config.has(Bug::MulticastOvertakes);
+        let overtakes = queued.paid.is_some_and(|paid| paid.multicast.is_some()) && config.has(Bug::MulticastOvertakes);
         lane.push(channel, queued, overtakes);
         if !offered && lane.offers(channel) {
             self.turns[channel.index()].push_back(from);

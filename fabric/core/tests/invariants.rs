@@ -336,7 +336,10 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
             if sent_to(&actions, 1) != [refusal] || !actions.contains(&Action::Close(1)) {
                 return fail(name, format!("{actions:?}"));
             }
-            assert!(actions.contains(&Action::Notice(Notice::Violation { port: 1, who: Attached::Node(1), what })), "{actions:?}");
+            assert!(
+                actions.contains(&Action::Notice(Notice::Violation { port: 1, who: Attached::Node(1), what })),
+                "{actions:?}"
+            );
             assert_eq!(sent_to(&actions, 2), [Frame::NodeDown { node: 1 }], "{name}");
             assert_eq!(frame(&mut switch, 1, of_page(7)), [], "{name}");
             assert_eq!(frame(&mut switch, 1, request(1, 2)), [], "{name}: what was on the way means nothing");

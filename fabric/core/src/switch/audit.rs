@@ -24,7 +24,10 @@ impl Switch {
             let mut replies: BTreeMap<usize, u64> = BTreeMap::new();
             for (from, channel, queued) in neighbour.waiting() {
                 if !self.state.presence.get(usize::from(from)).is_some_and(|presence| presence.up) {
-                    return Err(format!("output of {} holds packets of node {from}, which is absent", self.name(place)));
+                    return Err(format!(
+                        "output of {} holds packets of node {from}, which is absent",
+                        self.name(place)
+                    ));
                 }
                 if channel.class() == Class::Reply {
                     if let Some(sender) = self.place_of(from) {
@@ -45,14 +48,21 @@ impl Switch {
             for (sender, count) in replies {
                 let limit = self.neighbour(sender).map_or(0, |n| self.config.replies_from(&n.offered));
                 if !neighbour.is_trunk() && count > limit {
-                    return Err(format!("output of {} holds {count} replies of {}", self.name(place), self.name(sender)));
+                    return Err(format!(
+                        "output of {} holds {count} replies of {}",
+                        self.name(place),
+                        self.name(sender)
+                    ));
                 }
             }
         }
         for (place, neighbour) in self.present() {
             let who = self.name(place);
             if copies[place] != neighbour.multicasts {
-                return Err(format!("multicasts of {who}: {:?}, in the lanes {:?}", neighbour.multicasts, copies[place]));
+                return Err(format!(
+                    "multicasts of {who}: {:?}, in the lanes {:?}",
+                    neighbour.multicasts, copies[place]
+                ));
             }
             if neighbour.replies_beyond != beyond[place] {
                 let (counted, waiting) = (neighbour.replies_beyond, beyond[place]);
