@@ -22,14 +22,20 @@
 #![forbid(unsafe_code)]
 
 mod bug;
+mod check;
+mod dependencies;
+mod digest;
 mod error;
+mod graph;
 mod grid;
+mod layers;
 mod lists;
 mod shape;
 mod topology;
 mod tree;
 
 pub use bug::Bug;
+pub use check::{Channel, CheckError, CheckReport};
 pub use error::TopologyError;
 pub use shape::Shape;
 pub use telegraphos_wire::NodeId;
