@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use switch_core::{ConfigError, SwitchConfig};
-use telegraphos_transport::OpenError;
 use telegraphos_transport::listener::ListenError;
+use telegraphos_transport::{AddressError, OpenError};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 
-use fabric_topology::Plan;
+use crate::plan::Plan;
 
 /// Microseconds after which a silent port is given up, unless configured otherwise.
-pub const DEFAULT_SILENCE: u64 = 10_000_000;
+const DEFAULT_SILENCE: u64 = 10_000_000;
 /// Microseconds after which a port that returns no credit is given up, unless configured otherwise.
-pub const DEFAULT_STALL: u64 = 60_000_000;
+const DEFAULT_STALL: u64 = 60_000_000;
 
 /// What a fabric process needs to know. Start from [`Config::new`] and change fields.
 #[derive(Clone, Debug)]
@@ -88,6 +88,14 @@ pub enum FabricError {
         name: String,
         /// Why.
         why: OpenError,
+    },
+    /// The address of a trunk cannot be.
+    #[error("trunk {name}: {why}")]
+    Address {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: AddressError,
     },
     /// The plan has no such process.
     #[error("process {process:?} is not in the topology: expected one of {}", known.join(", "))]

@@ -31,11 +31,11 @@ use telegraphos_wire::link::Frame;
 
 use crate::limit::Limiter;
 use config::system;
-pub use config::{Config, DEFAULT_SILENCE, DEFAULT_STALL, FabricError};
+pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
 use trunks::TrunkEnd;
 pub use watch::ShutdownHandle;
-use watch::{Ready, Source, Watch};
+use watch::{Events, Ready, Source, Watch};
 
 /// Connections beyond one per node and trunk: joiners that are being refused or have not said hello.
 const SPARE_CONNECTIONS: usize = 64;
@@ -125,11 +125,12 @@ impl Fabric {
 
     /// Serves until shut down; then the socket's file is removed and every connection ends.
     pub fn run(mut self) -> Result<(), FabricError> {
+        let mut events = Events::new();
         let mut ready: Vec<Ready> = Vec::new();
         loop {
             ready.clear();
             let limit = self.deadline().map(|at| at.saturating_sub(self.clock()));
-            self.watch.wait(limit, &mut ready)?;
+            self.watch.wait(limit, &mut events, &mut ready)?;
             self.now = self.clock();
             let mut accept = false;
             for ready in &ready {
@@ -454,4 +455,3 @@ fn base_incarnation() -> u32 {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     ((seconds % (1 << (COUNTER_BITS - 1))) as u32) << (32 - COUNTER_BITS)
 }
-

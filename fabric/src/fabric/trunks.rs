@@ -4,11 +4,13 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use fabric_topology::{Plan, SwitchId, TrunkId};
+use fabric_topology::{SwitchId, TrunkId};
+
+use crate::plan::Plan;
 use log::{debug, warn};
 use rustix::io::Errno;
 use switch_core::{Event, PortId};
-use telegraphos_transport::{Acceptor, Address, OpenError, Options, Transport, in_process};
+use telegraphos_transport::{Acceptor, Address, OpenError, Options, Transport, UnixTransport};
 
 use super::config::{Config, FabricError};
 use super::connection::{OUT_ROOM, Role};
@@ -110,10 +112,11 @@ pub(super) fn ends(config: &Config, plan: &Arc<Plan>, hosted: &[Hosted]) -> Resu
                     (_, b) => (b.unwrap_or(0), ends_of.b, ends_of.a),
                 };
                 let name = name(id, other);
-                let failed = |why| FabricError::Trunk { name: name.clone(), why };
+                let failed = |why: OpenError| FabricError::Trunk { name: name.clone(), why };
                 // The plan has checked that it is there.
                 let text = plan.address(trunk).unwrap_or_default();
-                let address = Address::from_str(text).map_err(|e| failed(OpenError::from(e)))?;
+                let address =
+                    Address::from_str(text).map_err(|why| FabricError::Address { name: name.clone(), why })?;
                 let way = if plan.listens(trunk) == Some(id) {
                     let options = Options { named: "trunk", ..config.transport.clone() };
                     Way::Listen(telegraphos_transport::listen(&address, &options).map_err(failed)?)
@@ -240,4 +243,11 @@ impl Fabric {
 /// Whether an error of accepting passes when something is closed.
 pub(super) fn passes(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+}
+
+fn in_process(options: &Options) -> std::io::Result<(UnixTransport, UnixTransport)> {
+    let (a, b) = std::os::unix::net::UnixStream::pair()?;
+    a.set_nonblocking(true)?;
+    b.set_nonblocking(true)?;
+    Ok((UnixTransport::from_stream(a, options), UnixTransport::from_stream(b, options)))
 }

@@ -66,7 +66,15 @@ impl ShutdownHandle {
 #[derive(Debug)]
 pub(super) struct Watch {
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
+}
+
+/// What one wait of [`Watch`] brings at most, reused; it stays in its thread.
+pub(super) struct Events(Vec<epoll::Event>);
+
+impl Events {
+    pub(super) fn new() -> Events {
+        Events(Vec::with_capacity(256))
+    }
 }
 
 /// Readable, or ended.
@@ -83,9 +91,10 @@ pub(super) struct Ready {
 impl Watch {
     pub(super) fn new(stop: &ShutdownHandle) -> Result<Watch, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
-        let watch = Watch { epoll, events: Vec::with_capacity(256) };
+        let watch = Watch { epoll };
         let fd: &OwnedFd = &stop.0;
-        epoll::add(&watch.epoll, fd, Source::Stop.data(), epoll::EventFlags::IN).map_err(system("watch a descriptor"))?;
+        epoll::add(&watch.epoll, fd, Source::Stop.data(), epoll::EventFlags::IN)
+            .map_err(system("watch a descriptor"))?;
         Ok(watch)
     }
 
@@ -104,21 +113,26 @@ impl Watch {
     }
 
     /// Sleeps until something is ready, for at most so many microseconds, if given; what is ready is appended.
-    pub(super) fn wait(&mut self, limit: Option<u64>, ready: &mut Vec<Ready>) -> Result<(), FabricError> {
+    pub(super) fn wait(
+        &self,
+        limit: Option<u64>,
+        events: &mut Events,
+        ready: &mut Vec<Ready>,
+    ) -> Result<(), FabricError> {
         let limit = limit.map(|us| Timespec {
             tv_sec: (us / 1_000_000) as i64,
             // Not before the time has come: epoll counts milliseconds where the kernel has no finer call.
             tv_nsec: (us % 1_000_000 * 1000) as _,
         });
-        self.events.clear();
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), limit.as_ref()) {
+        events.0.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut events.0), limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(system("wait for events")(e)),
         }
         const ENDED: epoll::EventFlags =
             epoll::EventFlags::HUP.union(epoll::EventFlags::ERR).union(epoll::EventFlags::RDHUP);
         // Copies: events are packed.
-        ready.extend(self.events.iter().map(|event| {
+        ready.extend(events.0.iter().map(|event| {
             let (data, flags) = (event.data, event.flags);
             Ready { source: Source::of(data.u64()), ended: flags.intersects(ENDED) }
         }));
