@@ -12,6 +12,7 @@
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
 
+pub mod check;
 mod cli;
 mod fabric;
 pub mod limit;

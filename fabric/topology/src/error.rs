@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a topology is refused.
 
+use crate::draw::runs;
 use crate::{CheckError, MAX_GRAPH_SWITCHES, MAX_LAYERS, MAX_NODES, MAX_SWITCHES, NodeId, Shape};
 
 /// Why a topology is refused.
@@ -101,30 +102,10 @@ pub enum TopologyError {
         unreached: String,
     },
     /// A node without a switch.
-    #[error("{} no switch: expected each of the {nodes} nodes at one switch; add {} to the `nodes` of one, or lower the number of nodes", listed(missing, "has", "have"), if missing.len() == 1 { "it" } else { "them" })]
+    #[error("without a switch: nodes {}; expected each of the {nodes} nodes (0 to {}) at one switch", runs(missing), nodes - 1)]
     MissingNodes {
         /// The nodes.
         missing: Vec<NodeId>,
-        /// Number of nodes.
-        nodes: u32,
-    },
-    /// A node at two switches, or twice at one.
-    #[error("node {node} is at switch `{first}` and at switch `{second}`: expected each node once")]
-    DuplicateNode {
-        /// The node.
-        node: NodeId,
-        /// One switch.
-        first: String,
-        /// The other; perhaps the same.
-        second: String,
-    },
-    /// A node that is not below the number of nodes.
-    #[error("node {node} of switch `{switch}`: expected node numbers below {nodes}, the number of nodes")]
-    NodeRange {
-        /// The node.
-        node: u32,
-        /// Its switch.
-        switch: String,
         /// Number of nodes.
         nodes: u32,
     },
@@ -141,26 +122,4 @@ pub enum TopologyError {
     /// The routes fail the check; for a graph, [`TopologyError::NeedsLayers`] says so.
     #[error(transparent)]
     Check(#[from] CheckError),
-}
-
-/// "node 7 has", "nodes 7, 9-12 and 3 more have".
-fn listed(nodes: &[NodeId], has: &str, have: &str) -> String {
-    const SHOWN: usize = 8;
-    let mut runs: Vec<(NodeId, NodeId)> = Vec::new();
-    for &node in nodes {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == node => *last = node,
-            _ => runs.push((node, node)),
-        }
-    }
-    let shown: Vec<String> = runs
-        .iter()
-        .take(SHOWN)
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    let more = if runs.len() > SHOWN { " and more" } else { "" };
-    match nodes.len() {
-        1 => format!("node {} {has}", shown.concat()),
-        _ => format!("nodes {}{more} {have}", shown.join(", ")),
-    }
 }

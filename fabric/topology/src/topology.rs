@@ -333,14 +333,13 @@ fn check_counts(nodes: u32, layers: u8) -> Result<(), TopologyError> {
     Ok(())
 }
 
-fn check_names(names: &[String]) -> Result<(), TopologyError> {
+pub(crate) fn check_names(names: &[String]) -> Result<(), TopologyError> {
     if names.is_empty() || names.len() > MAX_GRAPH_SWITCHES {
         return Err(TopologyError::Switches { switches: names.len() });
     }
     let mut seen = HashSet::new();
     for name in names {
-        let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b));
-        if name.is_empty() || name.len() > 64 || !plain {
+        if !is_name(name) {
             return Err(TopologyError::Name { name: name.clone() });
         }
         if !seen.insert(name) {
@@ -348,6 +347,11 @@ fn check_names(names: &[String]) -> Result<(), TopologyError> {
         }
     }
     Ok(())
+}
+
+/// Whether this can be the name of a switch or a process.
+pub(crate) fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b))
 }
 
 /// The trunks in their order, the lower end first.
@@ -374,7 +378,7 @@ fn checked_trunks(
 }
 
 /// The switch of each node, if `nodes` are spread evenly over `count` switches from `first` on.
-fn spread(nodes: u32, first: SwitchId, count: u16) -> Vec<SwitchId> {
+pub(crate) fn spread(nodes: u32, first: SwitchId, count: u16) -> Vec<SwitchId> {
     // Below `count`, so it fits.
     (0..nodes).map(|n| first + (u64::from(n) * u64::from(count) / u64::from(nodes)) as u16).collect()
 }
