@@ -17,7 +17,6 @@ mod cli;
 mod fabric;
 pub mod limit;
 pub mod link;
-pub mod plan;
 pub mod service;
 pub mod settings;
 pub mod signals;

@@ -30,6 +30,12 @@ pub struct Settings {
     /// Replies of one node that may wait for one other [default: twice what the credits of both allow]
     #[arg(long, value_name = "N")]
     pub reply_limit: Option<u32>,
+    /// Switches and trunks: a TOML file that all fabric processes share, or tree:4x2, mesh:4x4, torus:4x4 [default: star]
+    #[arg(long, value_name = "FILE|TOPOLOGY")]
+    pub topology: Option<String>,
+    /// Which process of the topology file this is
+    #[arg(long, value_name = "NAME")]
+    pub process: Option<String>,
     /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
     #[arg(long, value_name = "MS")]
     pub silence_ms: Option<u64>,
@@ -73,6 +79,9 @@ pub enum SettingsError {
         /// What was expected.
         expected: String,
     },
+    /// A topology that cannot be.
+    #[error("--topology: {0}")]
+    Topology(String),
     /// A window that cannot be.
     #[error("--node-bits, --offset-bits: {0}")]
     Window(String),
@@ -102,6 +111,8 @@ impl Settings {
             offset_bits: self.offset_bits.or(other.offset_bits),
             credits: self.credits.or(other.credits),
             reply_limit: self.reply_limit.or(other.reply_limit),
+            topology: self.topology.or(other.topology),
+            process: self.process.or(other.process),
             silence_ms: self.silence_ms.or(other.silence_ms),
             stall_ms: self.stall_ms.or(other.stall_ms),
             log: self.log.or(other.log),
@@ -134,6 +145,13 @@ impl Settings {
             let most = config.window.map_or(switch_core::MAX_NODES, |w| w.nodes());
             config.nodes = range("nodes", nodes, 1, most)?;
         }
+        if let Some(from) = &self.topology {
+            let plan = crate::check::plan(from, self.nodes).map_err(|e| SettingsError::Topology(e.to_string()))?;
+            config.nodes = range("nodes", plan.topology.nodes(), 1, config.window.unwrap_or_default().nodes())?;
+            plan.topology.check().map_err(|e| SettingsError::Topology(format!("{from}: {e}")))?;
+            config.plan = Some(plan);
+        }
+        config.process = self.process.clone();
         if let Some(credits) = self.credits {
             config.credits = range("credits", credits, 1, 1 << 16)?;
         }

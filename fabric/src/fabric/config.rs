@@ -2,7 +2,6 @@
 //! What a fabric needs to know, and why it does not run.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use switch_core::{ConfigError, SwitchConfig};
@@ -11,7 +10,7 @@ use telegraphos_transport::{AddressError, OpenError};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 
-use crate::plan::Plan;
+use fabric_topology::Plan;
 
 /// Microseconds after which a silent port is given up, unless configured otherwise.
 const DEFAULT_SILENCE: u64 = 10_000_000;
@@ -32,8 +31,8 @@ pub struct Config {
     /// See [`SwitchConfig::reply_limit`].
     pub reply_limit: Option<u32>,
     /// The switches and trunks of the whole fabric; `None`: one switch.
-    pub plan: Option<Arc<Plan>>,
-    /// The process of the plan that this is; `None`: all switches are here.
+    pub plan: Option<Plan>,
+    /// The process of the plan that this is; `None`: the only one.
     pub process: Option<String>,
     /// See [`SwitchConfig::silence`].
     pub silence: Option<u64>,
@@ -87,7 +86,7 @@ pub enum FabricError {
         /// Its name.
         name: String,
         /// Why.
-        why: OpenError,
+        why: Box<OpenError>,
     },
     /// The address of a trunk cannot be.
     #[error("trunk {name}: {why}")]
@@ -97,11 +96,15 @@ pub enum FabricError {
         /// Why.
         why: AddressError,
     },
-    /// The plan has no such process.
-    #[error("process {process:?} is not in the topology: expected one of {}", known.join(", "))]
+    /// Which process of the plan this is, is not said, or is none of it.
+    #[error(
+        "{}: expected one of {}, the processes of the topology",
+        process.as_ref().map_or("--process is missing".to_owned(), |process| format!("--process is {process}")),
+        known.join(", ")
+    )]
     Process {
         /// What was asked for.
-        process: String,
+        process: Option<String>,
         /// What there is.
         known: Vec<String>,
     },

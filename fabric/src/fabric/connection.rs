@@ -20,6 +20,8 @@ pub(super) enum Role {
     Joining,
     /// Of a HIB.
     Link,
+    /// Of another process that has called at an acceptor, by its index, and not said for which trunk.
+    Caller(usize),
     /// The end of a trunk, by its index.
     Trunk(usize),
 }

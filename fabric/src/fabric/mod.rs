@@ -19,13 +19,14 @@ mod trunks;
 mod watch;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use fabric_topology::SwitchId;
+use fabric_topology::{SwitchId, Topology};
 use log::{debug, info};
 use switch_core::{Action, Event, Notice, Part, PortId, Switch};
 use telegraphos_transport::listener::Listener;
-use telegraphos_transport::{Received, Transport, UnixTransport};
+use telegraphos_transport::{Acceptor, Received, Transport, UnixTransport};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
 
@@ -33,7 +34,7 @@ use crate::limit::Limiter;
 use config::system;
 pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
-use trunks::TrunkEnd;
+use trunks::{TrunkEnd, Trunks};
 pub use watch::ShutdownHandle;
 use watch::{Events, Ready, Source, Watch};
 
@@ -62,6 +63,8 @@ pub struct Fabric {
     /// By port.
     connections: Vec<Option<Connection>>,
     trunks: Vec<TrunkEnd>,
+    /// Where other processes call for trunks.
+    acceptors: Vec<Box<dyn Acceptor>>,
     accepted: u64,
     limit: usize,
     /// Connections to flush.
@@ -83,14 +86,13 @@ impl Fabric {
 
     /// The same with a handle made before.
     pub fn bind_with(mut config: Config, stop: ShutdownHandle) -> Result<Fabric, FabricError> {
-        if config.plan.is_some() {
+        let topology = config.plan.as_ref().map(|plan| Arc::new(plan.topology.clone()));
+        if topology.as_ref().is_some_and(|topology| !topology.trunks().is_empty()) {
+            // The switches cannot agree on that of the first node to join.
             config.window = config.window.or_else(|| Some(WindowLayout::default()));
         }
-        let switches = host(&config)?;
-        let trunks = match &config.plan {
-            Some(plan) => trunks::ends(&config, &plan.clone(), &switches)?,
-            None => Vec::new(),
-        };
+        let switches = host(&config, topology.as_ref())?;
+        let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches)?;
         let watch = Watch::new(&stop)?;
         let listener = Listener::bind(&config.listen, "--listen")?;
         watch.add(listener.fd(), Source::Listener)?;
@@ -106,6 +108,7 @@ impl Fabric {
             accepting: true,
             connections: Vec::new(),
             trunks,
+            acceptors,
             accepted: 0,
             touched: VecDeque::new(),
             actions: Vec::new(),
@@ -162,7 +165,8 @@ impl Fabric {
     fn deadline(&self) -> Option<u64> {
         let transports = self.connections.iter().flatten().filter_map(|c| c.transport.deadline());
         let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
-        transports.chain(trunks).chain(self.tick).min()
+        let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
+        transports.chain(trunks).chain(acceptors).chain(self.tick).min()
     }
 
     fn timers(&mut self) -> Result<(), FabricError> {
@@ -245,7 +249,7 @@ impl Fabric {
     /// Makes place for a connection; there are more places than nodes, so somebody there has not joined.
     fn drop_oldest_stranger(&mut self) -> Result<(), FabricError> {
         let strangers = self.connections.iter().enumerate().filter_map(|(port, c)| {
-            let c = c.as_ref().filter(|c| matches!(c.role, Role::Stranger | Role::Joining))?;
+            let c = c.as_ref().filter(|c| matches!(c.role, Role::Stranger | Role::Joining | Role::Caller(_)))?;
             Some((c.number, port))
         });
         if let Some((number, port)) = strangers.min() {
@@ -262,7 +266,7 @@ impl Fabric {
         let (switch, role) = (connection.switch, connection.role);
         // Closing the descriptor takes it out of the epoll set.
         drop(connection);
-        if role != Role::Stranger {
+        if !matches!(role, Role::Stranger | Role::Caller(_)) {
             self.event(switch, Event::PortClosed { port });
         }
         if let Role::Trunk(index) = role {
@@ -317,21 +321,24 @@ impl Fabric {
         }
     }
 
-    /// The switch of a connection. That of a HIB is known by its first frame, which names its node; whoever names none that is here is
-    /// refused by the first switch.
+    /// The switch of a connection. Whose it is, is known by its first frame: that of a HIB names its node, that of another switch the
+    /// trunk. Whoever names nothing that is here is refused by the first switch, or at the first trunk, that it might have meant.
     fn introduce(&mut self, port: PortId, frame: Option<&Frame>) -> usize {
         let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return 0 };
-        if connection.role != Role::Stranger {
-            return connection.switch;
+        match connection.role {
+            Role::Stranger => {
+                let home = match (frame, &self.config.plan) {
+                    (Some(Frame::Hello { node, .. }), Some(plan)) => plan.topology.switch_of(*node),
+                    _ => None,
+                };
+                let switch = self.switches.iter().position(|hosted| Some(hosted.id) == home).unwrap_or(0);
+                (connection.switch, connection.role) = (switch, Role::Joining);
+                self.event(switch, Event::PortOpened { port, room: OUT_ROOM as u32 });
+                switch
+            }
+            Role::Caller(acceptor) => self.meet(port, acceptor, frame),
+            Role::Joining | Role::Link | Role::Trunk(_) => connection.switch,
         }
-        let home = match (frame, &self.config.plan) {
-            (Some(Frame::Hello { node, .. }), Some(plan)) => plan.topology().switch_of(*node),
-            _ => None,
-        };
-        let switch = self.switches.iter().position(|hosted| Some(hosted.id) == home).unwrap_or(0);
-        (connection.switch, connection.role) = (switch, Role::Joining);
-        self.event(switch, Event::PortOpened { port, room: OUT_ROOM as u32 });
-        switch
     }
 
     fn touch(&mut self, port: PortId) {
@@ -366,7 +373,7 @@ impl Fabric {
                     }
                     let (switch, role, free) = (connection.switch, connection.role, connection.room());
                     // When it is worth it; when nothing waits for the transport any more it always is.
-                    if free >= OUT_ROOM / 2 && role != Role::Stranger {
+                    if free >= OUT_ROOM / 2 && !matches!(role, Role::Stranger | Role::Caller(_)) {
                         self.event(switch, Event::PortRoom { port, frames: free as u32 });
                     }
                 }
@@ -412,39 +419,27 @@ impl Fabric {
 }
 
 /// The switches of this process.
-fn host(config: &Config) -> Result<Vec<Hosted>, FabricError> {
-    let base = SwitchConfigs { config, incarnation: base_incarnation() };
-    let Some(plan) = &config.plan else {
-        return Ok(vec![base.hosted(0, String::new(), None)?]);
-    };
-    let ours = |switch: &SwitchId| match &config.process {
-        Some(process) => plan.process_of(*switch) == Some(process.as_str()),
-        None => true,
-    };
-    let here: Vec<SwitchId> = (0..plan.topology().switches()).filter(ours).collect();
-    if let (Some(process), true) = (&config.process, here.is_empty()) {
-        return Err(FabricError::Process { process: process.clone(), known: plan.processes() });
-    }
-    here.into_iter()
-        .map(|switch| {
-            let part = Part { topology: plan.topology().clone(), switch };
-            base.hosted(switch, plan.switch_name(switch).to_owned(), Some(part))
-        })
-        .collect()
-}
-
-struct SwitchConfigs<'a> {
-    config: &'a Config,
-    incarnation: u32,
-}
-
-impl SwitchConfigs<'_> {
-    fn hosted(&self, id: SwitchId, name: String, part: Option<Part>) -> Result<Hosted, FabricError> {
-        let mut config = self.config.switch();
+fn host(config: &Config, topology: Option<&Arc<Topology>>) -> Result<Vec<Hosted>, FabricError> {
+    let incarnation = base_incarnation();
+    let hosted = |id: SwitchId, name: String, part: Option<Part>| {
+        let mut config = config.switch();
         config.part = part;
-        config.base_incarnation = self.incarnation;
+        config.base_incarnation = incarnation;
         Ok(Hosted { id, name, switch: Switch::new(config)? })
-    }
+    };
+    let (Some(plan), Some(topology)) = (&config.plan, topology) else {
+        return Ok(vec![hosted(0, String::new(), None)?]);
+    };
+    let process = match (&config.process, plan.processes()) {
+        (Some(process), known) if known.contains(process) => process,
+        (None, [only]) => only,
+        (process, known) => {
+            return Err(FabricError::Process { process: process.clone(), known: known.to_vec() });
+        }
+    };
+    plan.switches_of(process)
+        .map(|switch| hosted(switch, topology.name(switch), Some(Part { topology: topology.clone(), switch })))
+        .collect()
 }
 
 /// So that a restarted fabric does not give an incarnation again: the first join number is the seconds of the clock, in
