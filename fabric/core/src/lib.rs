@@ -33,6 +33,7 @@ mod config;
 mod interface;
 mod lane;
 mod member;
+pub mod pairs;
 mod statistics;
 mod switch;
 
