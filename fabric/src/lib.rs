@@ -6,13 +6,14 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`service`], [`signals`], [`listener`], [`send_queue`], [`limit`] and the reading of [`settings`] are what every server
+//! [`control`] is how a running fabric is asked and told. [`service`], [`signals`], [`listener`], [`send_queue`], [`limit`] and the reading of [`settings`] are what every server
 //! of Telegraphos has in common.
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
 
 mod cli;
+pub mod control;
 mod fabric;
 pub mod limit;
 pub mod link;
