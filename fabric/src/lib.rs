@@ -18,6 +18,8 @@ mod fabric;
 pub mod limit;
 pub mod link;
 pub mod listener;
+pub mod logging;
+pub mod metrics;
 pub mod send_queue;
 pub mod service;
 pub mod settings;

@@ -4,4 +4,5 @@
 
 mod clients;
 mod fake;
+mod metrics;
 mod protocol;
