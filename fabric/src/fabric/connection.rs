@@ -37,6 +37,8 @@ pub(super) struct Connection {
     /// The switch here that it belongs to, by its index.
     pub(super) switch: usize,
     pub(super) role: Role,
+    /// Its transport has a place for faults.
+    pub(super) faulty: bool,
     /// Watched for writable.
     pub(super) watched: bool,
     /// In the list of connections to flush.
@@ -56,6 +58,7 @@ impl Connection {
             taken: 0,
             switch,
             role,
+            faulty: false,
             watched: false,
             touched: false,
             closing: false,

@@ -14,6 +14,7 @@
 
 mod config;
 mod connection;
+mod faults;
 mod report;
 mod trunks;
 mod watch;
@@ -25,6 +26,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use fabric_topology::{SwitchId, Topology};
 use log::{debug, info};
 use switch_core::{Action, Event, Notice, Part, PortId, Switch};
+use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::listener::Listener;
 use telegraphos_transport::{Acceptor, Received, Transport, UnixTransport};
 use telegraphos_wire::WindowLayout;
@@ -71,6 +73,8 @@ pub struct Fabric {
     touched: VecDeque<PortId>,
     actions: Vec<Action>,
     limiter: Limiter,
+    faults: Faults,
+    schedule: Schedule,
     started: Instant,
     /// Microseconds since `started`, as of this round.
     now: u64,
@@ -92,13 +96,15 @@ impl Fabric {
             config.window = config.window.or_else(|| Some(WindowLayout::default()));
         }
         let switches = host(&config, topology.as_ref())?;
-        let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches)?;
+        let faults = Faults::new(config.seed);
+        let schedule = std::mem::take(&mut config.schedule);
+        let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches, &faults)?;
         let watch = Watch::new(&stop)?;
         let listener = Listener::bind(&config.listen, "--listen")?;
         watch.add(listener.fd(), Source::Listener)?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
         let tick = config.silence.into_iter().chain(config.stall).min();
-        let fabric = Fabric {
+        let mut fabric = Fabric {
             limit: config.nodes as usize + trunks.len() + SPARE_CONNECTIONS,
             config,
             switches,
@@ -113,11 +119,17 @@ impl Fabric {
             touched: VecDeque::new(),
             actions: Vec::new(),
             limiter: Limiter::default(),
+            faults,
+            schedule,
             started: Instant::now(),
             now: 0,
             tick: tick.map(|_| 0),
         };
         fabric.watch_trunks()?;
+        fabric.name_links();
+        for (name, plan) in std::mem::take(&mut fabric.config.faults) {
+            fabric.set_faults(&name, plan)?;
+        }
         Ok(fabric)
     }
 
@@ -166,10 +178,12 @@ impl Fabric {
         let transports = self.connections.iter().flatten().filter_map(|c| c.transport.deadline());
         let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
         let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
-        transports.chain(trunks).chain(acceptors).chain(self.tick).min()
+        let scheduled = self.schedule.deadline();
+        transports.chain(trunks).chain(acceptors).chain(self.tick).chain(scheduled).min()
     }
 
     fn timers(&mut self) -> Result<(), FabricError> {
+        self.run_schedule();
         for port in 0..self.connections.len() as PortId {
             let now = self.now;
             if self.connection(port).is_some_and(|c| c.transport.deadline().is_some_and(|at| at <= now)) {
@@ -413,6 +427,9 @@ impl Fabric {
     }
 
     fn notice(&mut self, switch: usize, notice: &Notice) {
+        if let Notice::Joined { port, node, .. } = *notice {
+            self.place_faults_of(port, node);
+        }
         let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
         self.log_notice(&name, notice);
     }
