@@ -28,7 +28,7 @@ pub enum Refused {
         /// The file.
         file: PathBuf,
         /// What is wrong.
-        why: PlanError,
+        why: Box<PlanError>,
     },
     /// Its routes break a promise.
     #[error("{from}: {why}")]
@@ -79,7 +79,7 @@ pub fn plan(from: &str, nodes: Option<u32>) -> Result<Plan, Refused> {
     if let Some(nodes) = nodes {
         return Err(Refused::Nodes { nodes, from: from.to_owned() });
     }
-    Plan::from_toml(&text).map_err(|why| Refused::Plan { file: from.into(), why })
+    Plan::from_toml(&text).map_err(|why| Refused::Plan { file: from.into(), why: Box::new(why) })
 }
 
 /// Checks, draws if asked to, and prints a report.
@@ -117,7 +117,10 @@ fn report(from: &str, plan: &Plan, found: &CheckReport) -> String {
     line("layers", found.layers.to_string());
     line("channels", found.channels.to_string());
     line("dependencies", found.dependencies.to_string());
-    line("result", "in order: no cycle of dependencies; every two switches joined, the same way there and back".to_owned());
+    line(
+        "result",
+        "in order: no cycle of dependencies; every two switches joined, the same way there and back".to_owned(),
+    );
     line("digest", format!("{:016x}", plan.topology.digest()));
     out
 }

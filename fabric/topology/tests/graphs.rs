@@ -180,7 +180,10 @@ fn impossible_graphs_are_named_with_what_was_expected() {
         ),
         (refused(&["a"], &[], vec![], 4), "nodes is 0: expected 1 to 4096"),
         (refused(&["a"], &[], vec![0; 4097], 4), "nodes is 4097: expected 1 to 4096"),
-        (refused(&["a"], &[], vec![0, 0, 1], 4), "node 2 has no switch: expected each of the 3 nodes at one switch"),
+        (
+            refused(&["a"], &[], vec![0, 0, 1], 4),
+            "nodes without a switch: 2; expected each of the 3 nodes (0 to 2) at one switch",
+        ),
         (refused(&["a"], &[], vec![0], 0), "layers is 0: expected 1 to 4"),
         (refused(&["a"], &[], vec![0], 5), "layers is 5: expected 1 to 4"),
     ] {
