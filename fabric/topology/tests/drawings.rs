@@ -35,7 +35,7 @@ between = ["b1", "b2"]
 "#;
 
 fn compare(name: &str, drawing: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drawings").join(name);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     if std::env::var("TELEGRAPHOS_BLESS").is_ok_and(|bless| bless == "1") {
         std::fs::write(&file, drawing).unwrap();
     }
@@ -56,9 +56,24 @@ fn drawings_are_those_that_were_looked_at() {
         ("torus-3x3", regular("torus:3x3", 18)),
         ("sites", Plan::from_toml(SITES).unwrap()),
     ] {
-        compare(&format!("{name}.dot"), &plan.dot());
-        compare(&format!("{name}.svg"), &plan.svg());
+        compare(&format!("tests/drawings/{name}.dot"), &plan.dot());
+        compare(&format!("tests/drawings/{name}.svg"), &plan.svg());
     }
+}
+
+/// The files in docs/topologies.md are such, and its drawings are theirs.
+#[test]
+fn the_documentation_shows_what_is_so() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/topologies.md")).unwrap();
+    let blocks: Vec<_> = page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [torus, sites] = blocks[..] else { panic!("{} blocks", blocks.len()) };
+    let (torus, sites) = (Plan::from_toml(torus).unwrap(), Plan::from_toml(sites).unwrap());
+    assert_eq!((sites.topology.nodes(), sites.processes()), (16, &["west".to_owned(), "east".to_owned()][..]));
+    for plan in [&torus, &sites] {
+        plan.topology.check().unwrap();
+    }
+    compare("../../docs/topology-torus.svg", &torus.svg());
+    compare("../../docs/topology-sites.svg", &sites.svg());
 }
 
 #[test]

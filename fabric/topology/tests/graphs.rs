@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{names, promises, random_trunks, route, seeds};
+use common::{Numbers, names, promises, random_trunks, route, seeds};
 use fabric_topology::{CheckError, MAX_LAYERS, SwitchId, Topology, TopologyError, TrunkId};
 
 fn ring(switches: u16, layers: u8) -> Result<Topology, TopologyError> {
@@ -103,6 +103,27 @@ fn i13_rings_need_a_second_layer_from_five_switches_on() {
         "the routes need 2 layers, and 1 is allowed: packets could wait for each other in a circle: s0 -> s1 -> s2 -> s3 \
          -> s4 -> s0 (layer 0); expected none: allow more layers, or remove a trunk of the circle"
     );
+}
+
+/// The table in docs/topologies.md: up to so many layers. Graphs of up to 64 switches fit into those there are.
+#[test]
+fn i13_random_graphs_need_no_more_layers_than_documented() {
+    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full");
+    let small = [(24, 12, 2), (24, 40, 2), (64, 32, 4), (64, 64, 4), (64, 128, 3), (64, 512, 2)];
+    let large = [(128, 128, 5), (256, 128, 8), (256, 512, 6), (256, 2000, 3)];
+    let cases = small.iter().map(|case| (case, if full { 10 } else { 3 }));
+    for (&(switches, more, documented), graphs) in cases.chain(large.iter().filter(|_| full).map(|case| (case, 3))) {
+        for seed in 0..graphs {
+            let trunks = random_trunks(&mut Numbers(seed), switches, more);
+            let needed = match Topology::graph(names(switches), &trunks, vec![0], MAX_LAYERS) {
+                Ok(t) => t.layers().into(),
+                Err(TopologyError::NeedsLayers { needed, .. }) => needed,
+                Err(e) => panic!("{e}"),
+            };
+            println!("{switches} switches, {more} trunks more than a tree, seed {seed}: {needed} layers");
+            assert!(needed <= documented, "{switches}, {more}, seed {seed}: {needed} layers");
+        }
+    }
 }
 
 #[test]
