@@ -160,7 +160,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             window: 64,
-            window_floor: 8,
+            window_floor: 16,
             mtu: 1400,
             send_buffer: 256 << 10,
             receive_buffer: 256 << 10,

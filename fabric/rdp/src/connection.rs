@@ -214,7 +214,7 @@ impl Connection {
     /// The other side has set up another connection in place of this one.
     pub(crate) fn replaced(&mut self) {
         if !matches!(self.state, State::Ended(_)) {
-            self.end(End::Restarted);
+            self.end(if self.complete() { End::Closed } else { End::Restarted });
         }
     }
 
@@ -350,13 +350,17 @@ impl Connection {
     }
 
     fn take_reset(&mut self, datagram: &Datagram<'_>) {
-        // It has sent everything and got everything but our end, or that and its acknowledgement was lost.
-        let complete = self.receiver.finished() && self.sender.delivered();
-        self.end(match (complete, datagram.deliberate) {
+        self.end(match (self.complete(), datagram.deliberate) {
             (true, _) => End::Closed,
             (false, true) => End::Abandoned,
             (false, false) => End::Restarted,
         });
+    }
+
+    /// The other side, which is gone, has sent everything and got everything but our end, or that and its acknowledgement
+    /// was lost.
+    fn complete(&self) -> bool {
+        self.receiver.finished() && self.sender.delivered()
     }
 
     fn take_ended(&mut self, now: u64, why: End, datagram: &Datagram<'_>) {
@@ -399,7 +403,7 @@ impl Connection {
     fn probe_at(&self) -> u64 {
         match self.probed {
             None => self.heard.saturating_add(self.config.silence / 3),
-            Some(at) => at.saturating_add((self.config.silence / 16).max(1)),
+            Some(at) => at.saturating_add((self.config.silence / 32).max(1)),
         }
     }
 

@@ -205,7 +205,7 @@ impl<'a> Datagram<'a> {
         out.extend_from_slice(&self.stamp.to_le_bytes());
         out.extend_from_slice(&self.echo.to_le_bytes());
         out.extend_from_slice(&self.round.to_le_bytes());
-        out.extend_from_slice(&[u8::from(self.ask) * ASK | u8::from(self.deliberate) * DELIBERATE, 0]);
+        out.extend_from_slice(&[(u8::from(self.ask) * ASK) | (u8::from(self.deliberate) * DELIBERATE), 0]);
         out.extend_from_slice(payload);
         let sum = checksum(out);
         out[4..8].copy_from_slice(&sum.to_le_bytes());
@@ -276,7 +276,7 @@ mod tests {
         let mut zeroed = bytes.clone();
         zeroed[4..8].fill(0);
         let sum = !zeroed.iter().fold(u32::MAX, |sum, byte| {
-            (0..8).fold(sum ^ u32::from(*byte), |s, _| if s & 1 == 1 { s >> 1 ^ 0x82f6_3b78 } else { s >> 1 })
+            (0..8).fold(sum ^ u32::from(*byte), |s, _| if s & 1 == 1 { (s >> 1) ^ 0x82f6_3b78 } else { s >> 1 })
         });
         assert_eq!(bytes[4..8], sum.to_le_bytes());
         assert_eq!(Datagram::parse(&bytes), Ok(sample(b"xyz")));

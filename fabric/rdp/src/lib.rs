@@ -55,9 +55,7 @@ mod sender;
 mod sequence;
 mod statistics;
 
-#[cfg(feature = "bugs")]
-pub use config::Bug;
-pub use config::{Config, ConfigError, Identity};
+pub use config::{Bug, Config, ConfigError, Identity};
 pub use connection::{Connection, End, State};
 pub use datagram::{Datagram, Discard, HEADER_LEN, Kind, MAX_PAYLOAD, VERSION};
 pub use listener::{Key, Listener};

@@ -39,6 +39,8 @@ pub struct Listener<P> {
     /// Of what belongs to no connection.
     statistics: Statistics,
     created: u64,
+    /// Opens are not answered.
+    stopped: bool,
     /// Where the next [`Listener::poll_transmit`] looks first.
     turn: Key,
 }
@@ -57,6 +59,7 @@ impl<P: Clone + PartialEq> Listener<P> {
             resets: VecDeque::new(),
             statistics: Statistics::default(),
             created: 0,
+            stopped: false,
             turn: 0,
         })
     }
@@ -99,10 +102,10 @@ impl<P: Clone + PartialEq> Listener<P> {
     }
 
     fn open(&mut self, now: u64, peer: &P, open: &Datagram<'_>, fresh: Identity) -> Option<Key> {
-        if self.entries.len() >= self.config.connections && !self.make_room() {
+        if self.stopped || self.entries.contains_key(&fresh.id) {
             return None;
         }
-        if self.entries.contains_key(&fresh.id) {
+        if self.entries.len() >= self.config.connections && !self.make_room() {
             return None;
         }
         let answered = Connection::answer(self.config.clone(), fresh, open, now);
@@ -171,6 +174,20 @@ impl<P: Clone + PartialEq> Listener<P> {
         self.entries.retain(|_, e| e.accepted || !matches!(e.connection.state(), State::Ended(_)));
     }
 
+    /// No more connections: an Open is not answered from now on, and what was not handed out by [`Listener::accepted`] is
+    /// given up.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        for entry in self.entries.values_mut().filter(|e| !e.accepted) {
+            entry.connection.abandon();
+        }
+        for key in self.accepted.drain(..) {
+            if let Some(entry) = self.entries.get_mut(&key) {
+                entry.connection.abandon();
+            }
+        }
+    }
+
     /// Connections set up since the last call, in order.
     pub fn accepted(&mut self) -> impl Iterator<Item = Key> + '_ {
         self.accepted.drain(..)
@@ -222,6 +239,16 @@ impl<P: Clone + PartialEq> Listener<P> {
     /// Writes the next datagram to be sent now, and says to whom and of which connection (`None`: of none); `None`: there is
     /// none. The connections take turns.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<(P, Option<Key>)> {
+        self.poll_transmit_to(now, out, |_| true)
+    }
+
+    /// The same, of the connections of peers that can be sent to now.
+    pub fn poll_transmit_to(
+        &mut self,
+        now: u64,
+        out: &mut Vec<u8>,
+        ready: impl Fn(&P) -> bool,
+    ) -> Option<(P, Option<Key>)> {
         if let Some((peer, to, from)) = self.resets.pop_front() {
             self.statistics.resets_sent += 1;
             self.statistics.datagrams_sent += 1;
@@ -231,7 +258,7 @@ impl<P: Clone + PartialEq> Listener<P> {
         let turn = self.turn;
         for keys in [turn..=Key::MAX, 0..=turn.saturating_sub(1)] {
             for (key, entry) in self.entries.range_mut(keys) {
-                if entry.connection.poll_transmit(now, out) {
+                if ready(&entry.peer) && entry.connection.poll_transmit(now, out) {
                     self.turn = key.wrapping_add(1);
                     return Some((entry.peer.clone(), Some(*key)));
                 }

@@ -171,7 +171,7 @@ impl Sender {
     /// More may be on the way again: one more for each window acknowledged, as fast as that is.
     fn grow(&mut self, acknowledged: u32) {
         let full = u32::from(self.window) * PART;
-        let share = acknowledged.saturating_mul(PART).saturating_mul(GAIN) / (self.allowed / PART).max(1);
+        let share = acknowledged.saturating_mul(PART) / (self.allowed / PART).max(1);
         self.allowed = self.allowed.saturating_add(share).min(full);
     }
 
@@ -288,5 +288,3 @@ impl Sender {
 
 /// Of a segment that was not sent yet.
 const NEVER: u64 = u64::MAX;
-/// Segments by which a window that is acknowledged grows.
-const GAIN: u32 = 1;

@@ -119,13 +119,13 @@ impl Medium {
         let faults = self.faults.clone();
         let direction = usize::from(to == Side::Server);
         let mut start = now;
-        if faults.bandwidth > 0 {
+        // Ethernet, IP and UDP add to each datagram.
+        if let Some(time) = ((bytes.len() as u64 + 66) * 1_000_000).checked_div(faults.bandwidth) {
             start = self.free[direction].max(now);
             if start - now > faults.queue {
                 return;
             }
-            // Ethernet, IP and UDP add to each datagram.
-            start += (bytes.len() as u64 + 66) * 1_000_000 / faults.bandwidth;
+            start += time;
             self.free[direction] = start;
         }
         if self.partitions.iter().any(|(from, until)| (*from..*until).contains(&now)) || rng.permille(faults.loss) {

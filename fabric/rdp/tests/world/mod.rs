@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 mod medium;
+pub(crate) mod pair;
 
 use std::collections::BTreeMap;
 
@@ -44,6 +45,8 @@ pub(crate) fn byte(id: u64, at: u64) -> u8 {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
+    /// The server's window and segments.
+    pub(crate) server: (u16, u16),
     pub(crate) faults: Faults,
     /// When faults and restarts are over.
     pub(crate) calm: u64,
@@ -97,6 +100,7 @@ impl Plan {
         let partitions = partitions.collect();
         let named = rng.percent(70);
         Plan {
+            server: (1 + rng.below(32) as u16, 60 + rng.below(61) as u16),
             config,
             faults: Faults::random(rng),
             calm,
@@ -109,9 +113,15 @@ impl Plan {
         }
     }
 
+    fn server(&self) -> Config {
+        let (window, mtu) = self.server;
+        Config { window, mtu, ..self.config.clone() }
+    }
+
     /// No faults.
     pub(crate) fn calm(config: Config, bytes: [u64; 2]) -> Plan {
         Plan {
+            server: (config.window, config.mtu),
             config,
             faults: Faults { delay: 100, ..Faults::default() },
             calm: 0,
@@ -194,8 +204,9 @@ pub(crate) struct World {
     watches: BTreeMap<u64, Watch>,
     /// When the applications look next.
     look: u64,
+    /// If always after the same time.
+    every: Option<u64>,
     restarts: usize,
-    /// Server connections forgotten since their server was restarted.
     pub(crate) tally: Tally,
     /// Since the last connection of the client was opened, something happened that may end it.
     disturbed: bool,
@@ -206,10 +217,11 @@ impl World {
     pub(crate) fn new(plan: Plan, mut rng: Rng) -> World {
         let identity = identity(&mut rng);
         let name = if plan.named { 77 } else { 0 };
+        let server = Listener::new(plan.server()).unwrap();
         let client = Connection::open(plan.config.clone(), identity, name, 0).unwrap();
         let medium = Medium::new(plan.faults.clone(), plan.partitions.clone());
         let mut world = World {
-            server: Listener::new(plan.config.clone()).unwrap(),
+            server,
             client,
             client_address: 1,
             medium,
@@ -218,6 +230,7 @@ impl World {
             applications: BTreeMap::new(),
             watches: BTreeMap::new(),
             look: 0,
+            every: None,
             restarts: 0,
             tally: Tally { connections: 1, ..Tally::default() },
             disturbed: false,
@@ -226,6 +239,17 @@ impl World {
         };
         world.watch(identity);
         world
+    }
+
+    /// The applications look so often, eagerly.
+    pub(crate) fn look_every(&mut self, time: u64) {
+        self.every = Some(time);
+    }
+
+    /// Bytes that the server's applications have read.
+    pub(crate) fn read_by_server(&self) -> u64 {
+        let read = self.server.keys().filter_map(|key| self.applications.get(&key)).map(|a| a.read);
+        read.sum()
     }
 
     fn watch(&mut self, identity: Identity) {
@@ -277,7 +301,7 @@ impl World {
             self.restart();
         }
         if self.look <= self.now {
-            self.look = self.now + 1000;
+            self.look = self.now + self.every.unwrap_or_else(|| 1000 + self.rng.below(8000));
             self.applications()?;
         }
         self.client.timer(self.now);
@@ -300,7 +324,7 @@ impl World {
             }
             Side::Server => {
                 self.count_server();
-                self.server = Listener::new(self.plan.config.clone()).unwrap();
+                self.server = Listener::new(self.plan.server()).unwrap();
             }
         }
         self.disturbed = side == Side::Server;
@@ -340,7 +364,11 @@ impl World {
             Some(End::Closed) if self.now < self.plan.calm || self.restarts < self.plan.restarts.len() => self.open(),
             Some(End::Closed) | None => {}
             Some(why) => {
-                let disturbed = self.disturbed || self.medium.cut_for(self.now) >= self.plan.config.silence / 2;
+                let cut = self.medium.cut_for(self.now) >= self.plan.config.silence / 2;
+                if why == End::Silent && !cut {
+                    return fail("told", format!("silence instead of a reason at {}", self.now));
+                }
+                let disturbed = self.disturbed || cut;
                 if !disturbed {
                     return fail(
                         "cause",
@@ -440,7 +468,7 @@ impl World {
             return Ok(());
         }
         let at = datagram.sequence.since(Sequence(watch.first));
-        let window = i64::from(self.plan.config.window);
+        let window = i64::from(self.plan.config.window.min(self.plan.server.0));
         let ahead = i64::from(at) - i64::from(watch.acknowledged);
         self.tally.full_windows += u64::from(ahead + 1 == window);
         self.tally.wraps += u64::from(datagram.sequence == Sequence(0));
@@ -503,13 +531,13 @@ fn use_connection(
     rng: &mut Rng,
 ) -> Result<(), Failure> {
     let id = connection.id();
-    let count = (bytes[0] - application.wrote).min(rng.below(2000));
+    let count = (bytes[0] - application.wrote).min(rng.below(2 * connection.room().max(1000) as u64));
     let data: Vec<u8> = (0..count).map(|n| byte(id, application.wrote + n)).collect();
     application.wrote += connection.send(&data) as u64;
     if application.wrote == bytes[0] && !connection.closing() {
         connection.close();
     }
-    let mut buffer = vec![0; 1 + rng.below(3000) as usize];
+    let mut buffer = vec![0; 1 + rng.below(3000) as usize + connection.available()];
     while eager || matches!(connection.state(), State::Ended(_)) {
         let count = connection.receive(&mut buffer);
         if let Some(peer) = connection.peer() {
