@@ -22,8 +22,8 @@ use telegraphos_wire::{Class, WindowLayout};
 
 use crate::limit::{Limiter, Suffix};
 use crate::link::Input;
-use crate::listener::{ListenError, Listener};
-use crate::send_queue::SendQueue;
+use telegraphos_transport::listener::{ListenError, Listener};
+use telegraphos_transport::send_queue::SendQueue;
 
 /// Frames of the largest size that one connection's output buffer holds: 2 MiB.
 const OUT_ROOM: usize = (2 << 20) / MAX_LEN;

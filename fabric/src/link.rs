@@ -20,7 +20,7 @@ use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, S
 use telegraphos_wire::link::{Frame, MAX_LEN};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
-use crate::send_queue::SendQueue;
+use telegraphos_transport::send_queue::SendQueue;
 
 /// Bytes asked for in one receive.
 pub const BATCH: usize = 64 << 10;
