@@ -77,6 +77,14 @@ impl Connection {
         Ok(connection)
     }
 
+    /// Says when it really began, for a caller of [`Connection::open`] that did not know the time. Later it has no effect.
+    pub fn begin(&mut self, now: u64) {
+        if let (State::Opening, Some((_, 0))) = (self.state, self.greeting) {
+            self.heard = now;
+            self.greeting = Some((now, 0));
+        }
+    }
+
     /// The side that is called, by this Open; `None` if it can take nothing.
     pub(crate) fn answer(
         config: Config,
