@@ -9,6 +9,10 @@ use crate::sender::Sender;
 use crate::sequence::Sequence;
 use crate::statistics::Statistics;
 
+/// How often an Accept is sent by itself. Each Open is answered once more; but who opens under a false address must not make us
+/// send much to whom that belongs.
+const ACCEPTS: u32 = 4;
+
 /// Where a connection is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
@@ -424,7 +428,9 @@ impl Connection {
             return self.end(End::Silent);
         }
         if let Some((at, times)) = self.greeting {
-            if now >= at {
+            if now >= at && self.state == State::Answering && times >= ACCEPTS {
+                self.greeting = None;
+            } else if now >= at {
                 let wait = self.config.back_off(self.config.timeout_initial, times);
                 self.greeting = Some((now.saturating_add(wait), times.saturating_add(1)));
                 self.greet = true;

@@ -219,6 +219,28 @@ fn nobody_answers_an_open() {
 }
 
 #[test]
+fn an_open_under_a_false_address_brings_few_datagrams_there() {
+    let mut pair = pair(config(None));
+    pair.lose = Box::new(|_, _| true);
+    pair.run(2 * config(None).silence);
+    let silent = State::Ended(End::Silent);
+    assert_eq!(pair.server().state(), silent);
+    let seen = Rc::new(RefCell::new(0));
+    let log = Rc::clone(&seen);
+    pair.lose = Box::new(move |to, _| {
+        *log.borrow_mut() += u32::from(to == Side::Client);
+        to == Side::Client
+    });
+    pair.restart_client();
+    pair.run(DELAY);
+    // It only wanted to send this one.
+    pair.client.abandon();
+    pair.run(2 * config(None).silence);
+    assert!((1..=4).contains(&*seen.borrow()), "{} datagrams", seen.borrow());
+    assert!(pair.listener.keys().all(|key| pair.listener.connection(key).is_some_and(|c| c.state() == silent)));
+}
+
+#[test]
 fn i16_a_restarted_server_is_detected_by_data_at_once_and_by_an_idle_client_soon() {
     let mut pair = pair(config(None));
     pair.restart_server();
