@@ -6,17 +6,18 @@ use crate::exec;
 use crate::prefix;
 use crate::qemu::Version;
 use crate::sources::{Host, Release};
-use crate::store::{Lock, Store};
+use crate::store::{self, Lock, Store};
 use crate::{Error, Manifest, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The first whose fields the tests ask for: `frame.interface_queue`, `frame.comment`, `frame.packet_flags_direction`.
-const MIN_VERSION: Version = Version { major: 4, minor: 0, micro: 0 };
+/// The first that the dissector is tested with.
+const MIN_VERSION: Version = Version { major: 4, minor: 4, micro: 0 };
 /// Where Debian's comes from, whatever the host's release: one version for everybody.
 const RELEASE: &str = "trixie";
 const PACKAGE: &str = "tshark";
+const PLUGINS: &str = "usr/lib/x86_64-linux-gnu/plugins";
 
 /// A tshark with Lua, ready to run.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ impl Tshark {
 }
 
 impl Store {
-    /// `$TELEGRAPHOS_TSHARK` if set (and then it must do), else the host's if it is 4.0 or newer and has Lua, else Debian's,
+    /// `$TELEGRAPHOS_TSHARK` if set (and then it must do), else the host's if it is 4.4 or newer and has Lua, else Debian's,
     /// fetched once.
     pub fn tshark(&self) -> Result<Tshark> {
         if let Some(path) = std::env::var_os("TELEGRAPHOS_TSHARK").filter(|v| !v.is_empty()) {
@@ -63,15 +64,15 @@ impl Store {
 }
 
 fn plain(store: &Store, program: PathBuf) -> Result<Tshark> {
-    let version = check(store, &mut Command::new(&program), &program)?;
+    let version = check(store, [Command::new(&program), Command::new(&program)], &program)?;
     let part = format!("tshark {version} ({})", program.display());
     let manifest = Manifest { parts: vec![part], ..Manifest::default() };
     Ok(Tshark { version, manifest, program, args: Vec::new(), env: Vec::new() })
 }
 
-/// Asks a tshark for its version and for Lua.
-fn check(store: &Store, command: &mut Command, program: &Path) -> Result<Version> {
-    let out = exec::run(command.arg("--version"), &store.cancel, || ())?;
+/// Asks a tshark for its version and tries Lua.
+fn check(store: &Store, [mut ask, mut trial]: [Command; 2], program: &Path) -> Result<Version> {
+    let out = exec::run(ask.arg("--version"), &store.cancel, || ())?;
     let first = out.stdout.lines().next().unwrap_or("");
     let unfit = |why: String| {
         Err(Error::Unsupported(format!(
@@ -86,13 +87,26 @@ fn check(store: &Store, command: &mut Command, program: &Path) -> Result<Version
     if version < MIN_VERSION {
         return unfit(format!("it is version {version}"));
     }
-    // The compiled-in features are wrapped at any word.
-    let words = out.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    if !words.contains("with Lua") && !words.contains("+Lua") {
-        return unfit("it has no Lua".into());
+    // Not every one has Lua, and one that has runs no scripts for root unless configured to: so it is tried.
+    let dir = tempfile::tempdir().map_err(Error::io("cannot create a temporary directory in", std::env::temp_dir()))?;
+    let (script, empty) = (dir.path().join("trial.lua"), dir.path().join("empty.pcapng"));
+    store::write(&script, format!("print({TRIAL:?})\n").as_bytes())?;
+    store::write(&empty, &EMPTY)?;
+    let script = format!("lua_script:{}", script.display());
+    let out = exec::run(trial.arg("-X").arg(script).arg("-r").arg(&empty), &store.cancel, || ())?;
+    if !out.stdout.contains(TRIAL) {
+        return unfit(format!("it does not run a Lua script for this user: {}", out.tail(3)));
     }
     Ok(version)
 }
+
+/// What the script prints.
+const TRIAL: &str = "Lua works";
+/// A pcapng file without packets: a section header.
+const EMPTY: [u8; 28] = [
+    0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255,
+    28, 0, 0, 0,
+];
 
 fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
@@ -110,9 +124,13 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
         packages: debs.into_iter().map(|d| d.record).collect(),
         files: Vec::new(),
     };
+    // It runs no scripts for root, as whom CI mostly runs, unless its own configuration says so. It finds that beside its loader.
+    let plugins = at.join(PLUGINS);
+    std::fs::create_dir_all(&plugins).map_err(Error::io("cannot create", &plugins))?;
+    store::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;
     // It must start here before it is kept.
     let trial = from_prefix(at, manifest.clone())?;
-    check(store, &mut trial.command(), at)?;
+    check(store, [trial.command(), trial.command()], at)?;
     Ok(manifest)
 }
 
@@ -122,16 +140,13 @@ fn from_prefix(at: &Path, manifest: Manifest) -> Result<Tshark> {
     let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib"];
     let program = prefix::program(at, names, "tshark", "usr/bin/tshark", &libraries)?;
     let version = manifest.package(PACKAGE).and_then(|package| Version::parse(&package.version)).unwrap_or(MIN_VERSION);
-    let set = |name: &str, place: &str| (OsString::from(name), at.join(place).into_os_string());
     Ok(Tshark {
         version,
         manifest,
         program: program.loader,
         args: program.args,
-        env: vec![
-            set("WIRESHARK_DATA_DIR", "usr/share/wireshark"),
-            set("WIRESHARK_PLUGIN_DIR", "usr/lib/x86_64-linux-gnu/wireshark/plugins"),
-        ],
+        // Not the user's configuration, which may change what is shown.
+        env: vec![("XDG_CONFIG_HOME".into(), at.join("no-configuration").into_os_string())],
     })
 }
 
@@ -163,12 +178,12 @@ mod tests {
         for (name, says, why) in [
             ("old", "TShark (Wireshark) 3.4.10 (Git v3.4)\nwith Lua 5.2", "version 3.4.10"),
             ("other", "hello 9.9", "hello"),
-            ("bare", "TShark (Wireshark) 4.4.13\nCompiled without Lua", "no Lua"),
+            ("bare", "TShark (Wireshark) 4.4.13\nCompiled without Lua", "does not run a Lua script"),
         ] {
             let e = ask(name, says).unwrap_err().to_string();
             assert!(e.contains(why) && e.contains("TELEGRAPHOS_TSHARK") && e.contains(name), "{e}");
         }
-        let good = ask("good", "TShark (Wireshark) 4.0.17\nCompiled with GLib, with\nLua 5.2.4, with x").unwrap();
-        assert_eq!(good.version.to_string(), "4.0.17");
+        let good = ask("good", "TShark (Wireshark) 4.4.19\nCompiled with GLib\nLua works").unwrap();
+        assert_eq!(good.version.to_string(), "4.4.19");
     }
 }
