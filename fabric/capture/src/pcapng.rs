@@ -9,7 +9,7 @@ pub(crate) const MICROSECONDS: u8 = 6;
 /// Bytes of one option, at most; longer comments become several.
 const MAX_OPTION: usize = u16::MAX as usize;
 
-const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub(crate) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 

@@ -2,6 +2,7 @@
 //! Reads captures, as far as they go.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
@@ -145,7 +146,12 @@ impl Reader {
         let io = |why: String| ReadError::Io { file: file.to_owned(), why };
         let opened = File::open(file).map_err(|e| io(e.to_string()))?;
         PcapNGReader::new(MAX_BLOCK, opened).map_err(|e| match e {
-            PcapError::Incomplete(_) => ReadError::Cut { file: file.to_owned(), offset: 0, records: 0 },
+            PcapError::Incomplete(_) if begins_like_pcapng(file) => {
+                ReadError::Cut { file: file.to_owned(), offset: 0, records: 0 }
+            }
+            PcapError::Incomplete(_) => {
+                ReadError::Foreign { file: file.to_owned(), why: "it does not begin as a pcapng file does".into() }
+            }
             _ => io("reading failed".into()),
         })
     }
@@ -223,6 +229,13 @@ impl Reader {
             }
         }
     }
+}
+
+/// As far as it goes.
+fn begins_like_pcapng(file: &Path) -> bool {
+    let mut first = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(4).read_to_end(&mut first));
+    read.is_ok() && pcapng::SECTION_HEADER.to_le_bytes().starts_with(&first)
 }
 
 fn text(options: &[PcapNGOption<'_>], code: u16) -> Vec<String> {

@@ -125,7 +125,8 @@ pub struct Recorder {
     options: CaptureOptions,
     filter: Option<HashSet<Link>>,
     sink: Sink,
-    interfaces: HashMap<Link, u32>,
+    /// The same node may call at two switches.
+    interfaces: HashMap<(SwitchId, Link), u32>,
     switches: BTreeMap<SwitchId, Ports>,
     /// Left out since the last record that was taken.
     gap: u64,
@@ -294,7 +295,7 @@ impl Recorder {
         let time = self.options.epoch.saturating_add_unsigned(now).max(0) as u64;
         self.blocks.clear();
         let next = self.interfaces.len() as u32;
-        let known = self.interfaces.get(&link).copied();
+        let known = self.interfaces.get(&(switch, link)).copied();
         let interface = known.unwrap_or(next);
         if known.is_none() {
             pcapng::interface(
@@ -324,7 +325,7 @@ impl Recorder {
         }
         match self.sink.push(&self.blocks) {
             Pushed::Taken => {
-                self.interfaces.insert(link, interface);
+                self.interfaces.insert((switch, link), interface);
                 self.gap = 0;
                 self.statistics.bytes = after;
                 self.statistics.records += records;

@@ -221,13 +221,13 @@ mod tests {
         let mut block = Vec::new();
         pcapng::interface(&mut block, &"x".repeat(1000), "", 0);
         let taken = (0..10_000).filter(|_| sink.push(&block) == Pushed::Taken).count();
-        // What waits, and what the thread and the pipe have taken besides, is bounded.
-        assert!(taken < 10_000 && taken * block.len() >= 1 << 20, "{taken}");
-        assert_eq!(sink.push(&block), Pushed::Full);
+        // One buffer that waits, one that is being written, of which the pipe has some.
+        let most = 2 * (1 << 20) / block.len() + (64 << 10) / block.len() + 2;
+        assert!(taken <= most && taken >= (1 << 20) / block.len(), "{taken}, at most {most}");
         assert!(sink.shared.lock().waiting.len() <= 1 << 20);
         // Its reader goes: the thread notices, and the failure is told once.
         let mut some = [0; 4096];
-        let _ = reader.read(&mut some).unwrap();
+        let _ = reader.read(&mut some);
         drop(reader);
         assert!(sink.close());
         assert_eq!(sink.take_failure().unwrap().source.kind(), io::ErrorKind::BrokenPipe);

@@ -337,14 +337,15 @@ fn tshark_shows_links_directions_comments_and_which_reply_answers_which_request(
     assert_eq!(seen(9), says("node 3", "[Close] port 5", "the switch closes port 5"));
     assert_eq!(seen(10), says("node 3", "[Port closed] port 5", "port 5 closed"));
     assert_eq!(number(&cell(11, "telegraphos.records")), 11);
-    let directions: Vec<u64> = [2, 6, 7].map(|row| number(&cell(row, "frame.packet_flags_direction"))).into();
-    assert_eq!(directions, [1, 2, 0]);
+    let directions: Vec<String> = [2, 6, 7].map(|row| cell(row, "frame.packet_flags_direction")).into();
+    assert_eq!(directions.iter().map(|text| text.trim_start_matches("0x0000000")).collect::<Vec<_>>(), ["1", "2", ""]);
 }
 
 #[test]
 fn frames_cut_by_the_snap_length_are_called_cut_and_not_malformed() {
     let dir = tempfile::tempdir().unwrap();
-    for snap in [8, 9, 20, 63, 64, 80, 120] {
+    for snap in scale(&[8, 20, 64][..], &[8, 9, 20, 63, 64, 80, 120]) {
+        let snap = *snap;
         let file = dir.path().join(format!("{snap}.pcapng"));
         let mut recorder = recorder(telegraphos_capture::CaptureOptions { snap: Some(snap), ..options(&file) }, 64);
         let mut random = Random(seed(6));
