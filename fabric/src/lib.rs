@@ -6,18 +6,17 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`service`], [`signals`], [`listener`], [`send_queue`], [`limit`] and the reading of [`settings`] are what every server
-//! of Telegraphos has in common.
+//! [`service`], [`signals`], [`limit`] and the reading of [`settings`] are what every server of Telegraphos has in common; the
+//! listening socket is `telegraphos_transport::listener`.
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
 
+pub mod check;
 mod cli;
 mod fabric;
 pub mod limit;
 pub mod link;
-pub mod listener;
-pub mod send_queue;
 pub mod service;
 pub mod settings;
 pub mod signals;

@@ -8,8 +8,6 @@ use std::process::ExitCode;
 use clap::Parser;
 use log::error;
 
-use crate::settings::SettingsError;
-
 /// Exit code of a wrong command line or configuration file (also clap's).
 const USAGE: u8 = 2;
 
@@ -22,8 +20,8 @@ pub fn parse<C: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<C, E
     })
 }
 
-/// Says why the settings of `program` are refused; the exit code.
-pub fn usage(program: &str, e: &SettingsError) -> ExitCode {
+/// Says why the settings or arguments of `program` are refused; the exit code.
+pub fn usage(program: &str, e: &impl Display) -> ExitCode {
     eprintln!("{program}: {e}\nTry {program} --help.");
     ExitCode::from(USAGE)
 }

@@ -30,12 +30,10 @@ mod recorder;
 mod replay;
 mod sink;
 
+pub use fabric_topology::SwitchId;
 pub use link::{Link, LinkError};
 pub use pcapng::Direction;
 pub use reader::{Captured, ReadError, Reader};
 pub use record::{RECORD_VERSION, RECORDS, Record, RecordError};
 pub use recorder::{CaptureError, CaptureOptions, CaptureStatistics, Recorder, Stopped};
 pub use replay::{Difference, Ended, Replay, ReplayError, Said, replay, replay_with};
-
-/// A switch of a fabric.
-pub type SwitchId = u16;

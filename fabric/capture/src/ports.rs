@@ -2,7 +2,9 @@
 //! Which link a connection is.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use fabric_topology::Topology;
 use switch_core::{Event, PortId, SwitchConfig};
 use telegraphos_wire::link::Frame;
 
@@ -13,17 +15,24 @@ use crate::{Link, SwitchId};
 pub(crate) struct Ports {
     switch: SwitchId,
     nodes: u32,
+    topology: Option<Arc<Topology>>,
     links: HashMap<PortId, Link>,
 }
 
 impl Ports {
     pub(crate) fn new(switch: SwitchId, config: &SwitchConfig) -> Ports {
-        Ports { switch, nodes: config.nodes, links: HashMap::new() }
+        let topology = config.part.as_ref().map(|part| Arc::clone(&part.topology));
+        Ports { switch, nodes: config.nodes, topology, links: HashMap::new() }
     }
 
     /// The link of a connection: that of the node it says it is, or else that of the switch itself.
     pub(crate) fn link(&self, port: PortId) -> Link {
         self.links.get(&port).copied().unwrap_or(Link::Switch(self.switch))
+    }
+
+    /// A connection that is known to be this link.
+    pub(crate) fn name(&mut self, port: PortId, link: Link) {
+        self.links.insert(port, link);
     }
 
     /// The link that an event belongs to.
@@ -33,6 +42,14 @@ impl Ports {
                 self.links.remove(port);
                 Link::Switch(self.switch)
             }
+            Event::TrunkOpened { port, trunk, .. } => {
+                self.links.remove(port);
+                if let Some(topology) = &self.topology {
+                    self.links.insert(*port, Link::Trunk(self.switch, topology.other_end(*trunk, self.switch)));
+                }
+                self.link(*port)
+            }
+            Event::Tick { .. } => Link::Switch(self.switch),
             Event::Frame { port, frame: Frame::Hello { node, .. } } if u32::from(*node) < self.nodes => {
                 // The first word counts: a second Hello is a mistake of the same node.
                 *self.links.entry(*port).or_insert(Link::Node(*node))

@@ -127,7 +127,7 @@ impl Reader {
             Err(PcapError::ReadError) => return Err(io("reading failed".into())),
             Err(_) => return Err(foreign("it does not begin as a pcapng file does".into())),
         };
-        let header = Header { format: 0, epoch: 0, links: Vec::new(), switch: Vec::new() };
+        let header = Header::new(0, Vec::new(), false, &[]);
         let mut reader =
             Reader { inner, file: file.to_owned(), header, interfaces: Vec::new(), big_endian: false, records: 0 };
         match reader.step()? {

@@ -2,6 +2,7 @@
 //! What is captured and is no frame: the other events and actions of a switch, as small records that look like frames of kinds
 //! that no link carries ([`FIRST_RECORD_KIND`]), so that one dissector reads both.
 
+use fabric_topology::TrunkId;
 use switch_core::{Event, PortId};
 use telegraphos_wire::layout::{Check, Field, Kind, Show, Tail};
 use telegraphos_wire::link::{FIRST_RECORD_KIND, HEAD_LEN};
@@ -31,6 +32,17 @@ pub enum Record {
         /// Its room.
         room: u32,
     },
+    /// [`Event::TrunkOpened`].
+    TrunkOpened {
+        /// The connection.
+        port: PortId,
+        /// Its room.
+        room: u32,
+        /// The trunk.
+        trunk: TrunkId,
+    },
+    /// [`Event::Tick`], its time.
+    Tick(u64),
     /// [`Event::PortRoom`].
     Room {
         /// The connection.
@@ -114,6 +126,17 @@ impl Record {
                 put(&room.to_le_bytes());
                 OPENED
             }
+            Record::TrunkOpened { port, room, trunk } => {
+                put(&port.to_le_bytes());
+                put(&room.to_le_bytes());
+                put(&trunk.to_le_bytes());
+                put(&[0; 2]);
+                TRUNK_OPENED
+            }
+            Record::Tick(now) => {
+                put(&now.to_le_bytes());
+                TICK
+            }
             Record::Room { port, room } => {
                 put(&port.to_le_bytes());
                 put(&room.to_le_bytes());
@@ -158,6 +181,8 @@ impl Record {
     pub fn of(event: &Event) -> Option<Record> {
         Some(match *event {
             Event::PortOpened { port, room } => Record::Opened { port, room },
+            Event::TrunkOpened { port, room, trunk } => Record::TrunkOpened { port, room, trunk },
+            Event::Tick { now } => Record::Tick(now),
             Event::PortRoom { port, frames } => Record::Room { port, room: frames },
             Event::Malformed { port } => Record::Malformed { port, bytes: Vec::new() },
             Event::PortClosed { port } => Record::Closed(port),
@@ -169,6 +194,8 @@ impl Record {
     pub fn event(&self) -> Option<Event> {
         Some(match *self {
             Record::Opened { port, room } => Event::PortOpened { port, room },
+            Record::TrunkOpened { port, room, trunk } => Event::TrunkOpened { port, room, trunk },
+            Record::Tick(now) => Event::Tick { now },
             Record::Room { port, room } => Event::PortRoom { port, frames: room },
             Record::Malformed { port, .. } => Event::Malformed { port },
             Record::Closed(port) => Event::PortClosed { port },
@@ -202,6 +229,8 @@ impl Record {
         let text = || String::from_utf8_lossy(&body[kind.len..]).into_owned();
         Ok(match number {
             OPENED => Record::Opened { port: word(0), room: word(4) },
+            TRUNK_OPENED => Record::TrunkOpened { port: word(0), room: word(4), trunk: word(8) as u16 },
+            TICK => Record::Tick(long()),
             ROOM => Record::Room { port: word(0), room: word(4) },
             MALFORMED => Record::Malformed { port: word(0), bytes: body[kind.len..].to_vec() },
             CLOSED => Record::Closed(word(0)),
@@ -218,6 +247,11 @@ impl Record {
     pub(crate) fn describe(&self) -> Option<String> {
         Some(match self {
             Record::Opened { port, room } => format!("port {port} opened with {}", room_text(*room)),
+            Record::TrunkOpened { port, room, trunk } => {
+                format!("port {port} opened for trunk {trunk} with {}", room_text(*room))
+            }
+            // Often, and it says nothing.
+            Record::Tick(_) => return None,
             Record::Room { room, .. } => room_text(*room),
             Record::Closed(port) => format!("port {port} closed"),
             Record::Malformed { port, .. } => format!("bytes that are no frame on port {port}"),
@@ -242,6 +276,8 @@ mod tests {
         prop_oneof![
             any::<(u32, u32)>().prop_map(|(port, room)| Record::Opened { port, room }),
             any::<(u32, u32)>().prop_map(|(port, room)| Record::Room { port, room }),
+            any::<(u32, u32, u16)>().prop_map(|(port, room, trunk)| Record::TrunkOpened { port, room, trunk }),
+            any::<u64>().prop_map(Record::Tick),
             any::<u32>().prop_map(Record::Closed),
             (any::<u32>(), prop::collection::vec(any::<u8>(), 0..20))
                 .prop_map(|(port, bytes)| Record::Malformed { port, bytes }),

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
-use switch_core::{Action, Event, SwitchConfig};
+use switch_core::{Action, Attached, Event, PortId, SwitchConfig};
 use telegraphos_wire::link::{Frame, HEAD_LEN};
 
-use crate::config::{FORMAT, Header, RecordedSwitch};
+use crate::config::Header;
 use crate::pcapng::{self, Direction, Packet};
 use crate::ports::Ports;
 use crate::sink::{Pushed, Sink};
@@ -34,6 +34,8 @@ pub struct CaptureOptions {
     pub snap: Option<u32>,
     /// Microseconds since 1970 of the time 0 of the events.
     pub epoch: i64,
+    /// The switches have handled events before: such a capture cannot be replayed. Tell [`Recorder::port`] of the open connections.
+    pub late: bool,
 }
 
 /// Why a capture was not begun.
@@ -139,7 +141,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a capture of these switches, which must not have handled any event yet.
+    /// Begins a capture of these switches of one topology.
     pub fn create(options: CaptureOptions, switches: &[(SwitchId, &SwitchConfig)]) -> Result<Recorder, CaptureError> {
         if let Some(limit) = options.limit.filter(|limit| *limit < MIN_LIMIT) {
             return Err(CaptureError::TooSmall { name: "capture-limit", value: limit, least: MIN_LIMIT });
@@ -150,12 +152,8 @@ impl Recorder {
         for link in &options.links {
             check_link(*link, switches)?;
         }
-        let header = Header {
-            format: FORMAT,
-            epoch: options.epoch,
-            links: options.links.iter().map(Link::to_string).collect(),
-            switch: switches.iter().map(|(id, config)| RecordedSwitch::of(*id, config)).collect(),
-        };
+        let links = options.links.iter().map(Link::to_string).collect();
+        let header = Header::new(options.epoch, links, options.late, switches);
         let header = header.to_text().map_err(|e| CaptureError::Header(e.to_string()))?;
         let sink =
             Sink::open(&options.file).map_err(|source| CaptureError::Create { file: options.file.clone(), source })?;
@@ -182,6 +180,18 @@ impl Recorder {
         Ok(recorder)
     }
 
+    /// A connection that was opened before the capture began is this link.
+    pub fn port(&mut self, switch: SwitchId, port: PortId, attached: Attached) {
+        let Some(ports) = self.switches.get_mut(&switch) else { return };
+        ports.name(
+            port,
+            match attached {
+                Attached::Node(node) => Link::Node(node),
+                Attached::Trunk(_, to) => Link::Trunk(switch, to),
+            },
+        );
+    }
+
     /// An event, before the switch handles it at `now` (microseconds).
     pub fn event(&mut self, switch: SwitchId, event: &Event, now: u64) {
         let Some(ports) = self.switches.get_mut(&switch) else { return };
@@ -196,7 +206,7 @@ impl Recorder {
     }
 
     /// [`Event::Malformed`], with the bytes that came.
-    pub fn malformed(&mut self, switch: SwitchId, port: switch_core::PortId, bytes: &[u8], now: u64) {
+    pub fn malformed(&mut self, switch: SwitchId, port: PortId, bytes: &[u8], now: u64) {
         let Some(ports) = self.switches.get_mut(&switch) else { return };
         let link = ports.before(&Event::Malformed { port });
         let record = Record::Malformed { port, bytes: bytes[..bytes.len().min(MAX_MALFORMED)].to_vec() };
@@ -233,15 +243,7 @@ impl Recorder {
         self.record(switch, Link::Switch(switch), now, Direction::None, record, record.describe().as_deref());
     }
 
-    fn frame(
-        &mut self,
-        switch: SwitchId,
-        link: Link,
-        port: switch_core::PortId,
-        frame: &Frame,
-        direction: Direction,
-        now: u64,
-    ) {
+    fn frame(&mut self, switch: SwitchId, link: Link, port: PortId, frame: &Frame, direction: Direction, now: u64) {
         if !self.wanted(link) {
             return;
         }
@@ -383,10 +385,19 @@ fn check_link(link: Link, switches: &[(SwitchId, &SwitchConfig)]) -> Result<(), 
     let there = |id: SwitchId| switches.iter().any(|(switch, _)| *switch == id);
     let nodes = switches.iter().map(|(_, config)| config.nodes).max().unwrap_or(0);
     let ids = || switches.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(", ");
+    let topology = switches.iter().find_map(|(_, config)| config.part.as_ref()).map(|part| &part.topology);
+    let trunk_to = |at: SwitchId, to: SwitchId| {
+        topology.is_some_and(|t| t.trunks_of(at).iter().any(|trunk| t.other_end(*trunk, at) == to))
+    };
     let (fits, expected) = match link {
         Link::Switch(id) => (there(id), format!("`switch S`, S one of {}", ids())),
-        Link::Trunk(at, _) => (there(at), format!("`trunk A-B`, A one of {}", ids())),
-        Link::Node(node) => (u32::from(node) < nodes, format!("`node N`, N below {nodes}")),
+        Link::Trunk(at, to) => {
+            (there(at) && trunk_to(at, to), format!("`trunk A-B`, A one of {}, B joined with it", ids()))
+        }
+        Link::Node(node) => match topology {
+            Some(t) => (t.switch_of(node).is_some_and(there), format!("`node N`, N a node of a switch of {}", ids())),
+            None => (u32::from(node) < nodes, format!("`node N`, N below {nodes}")),
+        },
     };
     if fits { Ok(()) } else { Err(CaptureError::NoLink { link, expected }) }
 }

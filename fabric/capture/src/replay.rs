@@ -133,14 +133,14 @@ pub enum ReplayError {
         /// What is wrong.
         why: String,
     },
-    /// A configuration is impossible.
-    #[error("the configuration of switch {switch} in the capture: {why}")]
-    Config {
-        /// The switch.
-        switch: SwitchId,
-        /// What is wrong.
-        why: String,
-    },
+    /// It began too late.
+    #[error(
+        "this capture began while the fabric was running, so what the switches knew then is not in it: capture from the start (--capture) to replay"
+    )]
+    Late,
+    /// The configuration in it is impossible, or not for this version.
+    #[error("the configuration in the capture: {0}")]
+    Config(String),
 }
 
 /// One switch, the event that it was fed last, and what is to be compared.
@@ -168,14 +168,15 @@ pub fn replay_with(
         return Err(ReplayError::SomeLinks(reader.links().join(", ")));
     }
     let mut switches = BTreeMap::new();
-    for recorded in &reader.header().switch {
-        let wrong = |e: switch_core::ConfigError| ReplayError::Config { switch: recorded.id, why: e.to_string() };
-        let mut config = recorded.config().map_err(wrong)?;
+    if reader.header().late {
+        return Err(ReplayError::Late);
+    }
+    for (id, mut config) in reader.header().configs().map_err(ReplayError::Config)? {
         change(&mut config);
-        let ports = Ports::new(recorded.id, &config);
-        let switch = Switch::new(config).map_err(wrong)?;
+        let ports = Ports::new(id, &config);
+        let switch = Switch::new(config).map_err(|e| ReplayError::Config(format!("switch {id}: {e}")))?;
         let replayed = Replayed { switch, ports, event: None, expected: Vec::new(), found: Vec::new() };
-        switches.insert(recorded.id, replayed);
+        switches.insert(id, replayed);
     }
     let mut outcome = Replay { switches: switches.len(), events: 0, actions: 0, differences: 0, ended: Ended::Open };
     outcome.ended = loop {
