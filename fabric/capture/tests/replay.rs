@@ -5,24 +5,31 @@ mod common;
 
 use std::path::Path;
 
-use common::run::{config, run};
+use common::run::{alone, run, together};
 use common::{options, scale, seed};
-use switch_core::{Action, Bug, Event};
+use fabric_topology::SwitchId;
+use switch_core::{Action, Bug, SwitchConfig};
 use telegraphos_capture::{
-    CaptureOptions, Difference, Direction, Ended, Link, Recorder, Replay, ReplayError, Said, replay, replay_with,
+    CaptureOptions, Captured, Difference, Direction, Ended, Link, Recorder, Replay, ReplayError, Said, replay,
+    replay_with,
 };
 use telegraphos_wire::link::Frame;
 
+fn recorder(options: CaptureOptions, switches: &[(SwitchId, SwitchConfig)]) -> Recorder {
+    let switches: Vec<_> = switches.iter().map(|(id, config)| (*id, config)).collect();
+    Recorder::create(options, &switches).unwrap()
+}
+
 /// Captures a run; the number of events and of actions.
-fn captured(seed: u64, steps: usize, options: CaptureOptions) -> (u64, u64) {
-    let mut recorder = Recorder::create(options, &[(2, &config())]).unwrap();
+fn captured(seed: u64, steps: usize, options: CaptureOptions, switches: &[(SwitchId, SwitchConfig)]) -> (u64, u64) {
+    let mut recorder = recorder(options, switches);
     let (mut events, mut actions, mut last) = (0, 0, 0);
-    run(seed, steps, &mut |event: &Event, said: &[Action], now: u64| {
+    run(seed, steps, switches, &mut |switch, event, said, now| {
         events += 1;
         actions += said.len() as u64;
-        recorder.event(2, event, now);
+        recorder.event(switch, event, now);
         for action in said {
-            recorder.action(2, action, now);
+            recorder.action(switch, action, now);
         }
         last = now;
     });
@@ -40,24 +47,29 @@ fn differences(file: &Path) -> (Replay, Vec<Difference>) {
 fn a_captured_run_replays_without_a_difference() {
     let dir = tempfile::tempdir().unwrap();
     let first = seed(100);
-    for seed in first..first + scale(8, 200) {
-        let file = dir.path().join("run.pcapng");
-        let (events, actions) = captured(seed, 2000, options(&file));
-        let (outcome, differences) = differences(&file);
-        assert_eq!(differences, [], "seed {seed}");
-        let expected = Replay { switches: 1, events, actions, differences: 0, ended: Ended::Whole };
-        assert_eq!(outcome, expected, "seed {seed}");
-        assert!(events > 1500 && actions > 1000, "seed {seed}: {outcome:?}");
+    for seed in first..first + scale(3, 100) {
+        for switches in [alone(), together("mesh:2x2"), together("torus:5x1"), together("tree:2x1")] {
+            let file = dir.path().join("run.pcapng");
+            let (events, actions) = captured(seed, 2000, options(&file), &switches);
+            let forwarded = |c: &Captured| matches!(Frame::decode(&c.bytes), Ok(Some((Frame::Forward { .. }, _))));
+            let crossed = common::read_all(&file).0.iter().filter(|c| forwarded(c)).count();
+            assert!(crossed > 100 || switches.len() == 1, "seed {seed}: {crossed} packets on trunks");
+            let (outcome, differences) = differences(&file);
+            assert_eq!(differences, [], "seed {seed}");
+            let expected = Replay { switches: switches.len(), events, actions, differences: 0, ended: Ended::Whole };
+            assert_eq!(outcome, expected, "seed {seed}");
+            assert!(events > 1500 && actions > 1000, "seed {seed}: {outcome:?}");
+        }
     }
 }
 
+/// The run must be one in which each bug shows: that is what makes "no difference" above mean something.
 #[test]
 fn a_switch_with_a_bug_differs_from_the_capture_of_one_without() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
     let seed = seed(200);
-    captured(seed, 4000, options(&file));
-    for bug in [
+    let here = [
         Bug::LifoLane,
         Bug::DropWhenBlocked,
         Bug::IgnoreReceiverCredit,
@@ -75,20 +87,21 @@ fn a_switch_with_a_bug_differs_from_the_capture_of_one_without() {
         Bug::SkipMember,
         Bug::ReleaseEarly,
         Bug::ForgetAbsentMember,
-    ] {
-        let mut first = None;
-        let outcome = replay_with(
-            &file,
-            |config| config.bug = Some(bug),
-            |difference| {
+        Bug::Patient,
+    ];
+    let on_trunks = [Bug::KeepDownLocal, Bug::ForgetSession, Bug::SendAllToEach, Bug::RepliesHoldTrunk];
+    for (switches, bugs) in [(alone(), &here[..]), (together("mesh:2x2"), &on_trunks)] {
+        captured(seed, 4000, options(&file), &switches);
+        for bug in bugs {
+            let mut first = None;
+            let change = |config: &mut SwitchConfig| config.bug = Some(*bug);
+            let outcome = replay_with(&file, change, |difference| {
                 first.get_or_insert_with(|| difference.clone());
-            },
-        )
-        .unwrap();
-        assert!(outcome.differences > 0, "seed {seed}: {bug:?} shows no difference");
-        let first = first.unwrap();
-        assert_ne!(first.expected, first.found);
-        assert_eq!(first.switch, 2);
+            });
+            assert!(outcome.unwrap().differences > 0, "seed {seed}: {bug:?} shows no difference");
+            let first = first.unwrap();
+            assert_ne!(first.expected, first.found);
+        }
     }
 }
 
@@ -114,7 +127,7 @@ fn edit(file: &Path, index: usize, change: impl FnOnce(&mut [u8])) {
 fn an_edited_capture_differs_at_that_record_and_nowhere_else() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
-    captured(seed(300), 500, options(&file));
+    captured(seed(300), 500, options(&file), &alone());
     let (all, _) = common::read_all(&file);
     // A packet that the switch sent, late in the run: another value of what it carries.
     let sent = all.iter().rev().find(|c| {
@@ -140,9 +153,9 @@ fn a_missing_action_is_one_difference_and_not_many() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
     let seed = seed(400);
-    let mut recorder = Recorder::create(options(&file), &[(2, &config())]).unwrap();
+    let mut recorder = recorder(options(&file), &alone());
     let (mut left_out, mut event_index, mut records) = (None, 0, 1);
-    run(seed, 3000, &mut |event, said, now| {
+    run(seed, 3000, &alone(), &mut |_, event, said, now| {
         recorder.event(2, event, now);
         records += 1;
         event_index = records;
@@ -169,7 +182,7 @@ fn a_missing_action_is_one_difference_and_not_many() {
 fn a_capture_that_breaks_off_replays_as_far_as_it_goes() {
     let dir = tempfile::tempdir().unwrap();
     let (file, cut) = (dir.path().join("run.pcapng"), dir.path().join("cut.pcapng"));
-    captured(seed(500), 300, options(&file));
+    captured(seed(500), 300, options(&file), &together("mesh:2x1"));
     let bytes = std::fs::read(&file).unwrap();
     let mut events = 0;
     for length in (2000..bytes.len()).step_by(331) {
@@ -188,7 +201,7 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
     let refused = |options: CaptureOptions| {
-        captured(600, 300, options);
+        captured(600, 300, options, &alone());
         replay(&file, |_| {}).unwrap_err()
     };
     let links = vec![Link::Node(1), Link::Switch(2)];
@@ -197,7 +210,7 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     let error = refused(CaptureOptions { snap: Some(30), ..options(&file) });
     assert!(matches!(error, ReplayError::Snapped { kept: 30, .. }), "{error}");
     // A kind of frame that there is not, in a record that is an event.
-    captured(600, 300, options(&file));
+    captured(600, 300, options(&file), &alone());
     let (all, _) = common::read_all(&file);
     let frame = all.iter().find(|c| c.direction == Direction::Inbound && c.port.is_some()).unwrap();
     edit(&file, frame.index as usize, |bytes| bytes[4] = 99);
@@ -214,30 +227,27 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     assert!(error.contains("No such file"), "{error}");
 }
 
-/// Several switches of one process in one file; each has its events.
 #[test]
-fn switches_in_one_file_are_told_apart() {
+fn a_capture_that_began_late_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("two.pcapng");
-    let mut recorder = Recorder::create(options(&file), &[(0, &config()), (7, &config())]).unwrap();
-    let collect = |seed| {
-        let mut all = Vec::new();
-        run(seed, 300, &mut |event, said, now| all.push((event.clone(), said.to_vec(), now)));
-        all
-    };
-    let (one, two) = (collect(700), collect(701));
-    for ((event, said, now), (event7, said7, now7)) in one.iter().zip(&two) {
-        recorder.event(0, event, *now);
-        recorder.event(7, event7, *now7);
-        for action in said {
-            recorder.action(0, action, *now);
-        }
-        for action in said7 {
-            recorder.action(7, action, *now7);
-        }
-    }
-    recorder.finish(1).unwrap();
-    let (outcome, differences) = differences(&file);
-    assert_eq!(differences, []);
-    assert_eq!((outcome.switches, outcome.ended), (2, Ended::Whole));
+    let file = dir.path().join("late.pcapng");
+    let mut recorder = recorder(CaptureOptions { late: true, ..options(&file) }, &together("mesh:2x1"));
+    recorder.port(1, 77, switch_core::Attached::Trunk(0, 0));
+    recorder.port(0, 5, switch_core::Attached::Node(1));
+    recorder.action(1, &Action::Send(77, Frame::Probe), 5);
+    recorder.action(0, &Action::Send(5, Frame::Probe), 6);
+    recorder.finish(7).unwrap();
+    assert_eq!(replay(&file, |_| {}), Err(ReplayError::Late));
+    let links: Vec<_> = common::read_all(&file).0.iter().map(|c| (c.switch, c.link)).collect();
+    assert_eq!(links[2..4], [(1, Link::Trunk(1, 0)), (0, Link::Node(1))]);
+}
+
+/// Every bit of the configuration matters: another one shows differences.
+#[test]
+fn what_another_configuration_would_have_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.pcapng");
+    captured(seed(800), 1000, options(&file), &alone());
+    let outcome = replay_with(&file, |config| config.credits = [5; 4], |_| {}).unwrap();
+    assert!(outcome.differences > 0, "{outcome:?}");
 }
