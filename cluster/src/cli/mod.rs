@@ -6,6 +6,7 @@ mod console;
 mod demo;
 mod notify;
 mod plot;
+mod replay;
 mod replicas;
 mod run;
 
@@ -106,6 +107,18 @@ enum Command {
         #[command(flatten)]
         settings: Settings,
     },
+    /// Feeds a capture of a fabric to switches of the same configuration, and prints what they do otherwise
+    #[command(
+        after_help = "Example:\n  telegraphos-fabric --listen /tmp/fabric --capture run.pcapng\n  telegraphos replay run.pcapng\n\nExit codes: \
+                            0 no difference; 1 differences; 2 the file cannot be replayed. Records are counted as Wireshark counts packets."
+    )]
+    Replay {
+        /// The capture, of all links and from the start
+        file: PathBuf,
+        /// Differences that are printed; all are counted
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u64,
+    },
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -181,6 +194,7 @@ fn execute(cli: Cli) -> Result<u8> {
             print!("{}", cluster::prepare(&context.settings, progress)?.manifest());
             Ok(0)
         }
+        Command::Replay { file, limit } => replay::replay(&file, limit),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }
