@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use telegraphos_capture::{CaptureOptions, Link};
 use telegraphos_transport::faults::Schedule;
 use telegraphos_wire::WindowLayout;
 
@@ -48,6 +49,16 @@ pub struct Settings {
     /// Seed of all faults: the same seed gives the same faults [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Write all frames of links and trunks to a pcapng file, for Wireshark and `telegraphos replay`
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Capture only these: `node:3`, `trunk:0-1` (switch 0's end of its trunk to 1), `switch:0`; such a capture cannot be replayed
+    #[arg(long, value_name = "LINK")]
+    #[serde(default)]
+    pub capture_link: Vec<String>,
+    /// Bytes after which the capture stops
+    #[arg(long, value_name = "BYTES")]
+    pub capture_limit: Option<u64>,
     /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
     #[arg(long, value_name = "MS")]
     pub silence_ms: Option<u64>,
@@ -100,6 +111,9 @@ pub enum SettingsError {
     /// Faults that cannot be.
     #[error("--fault {0:?}: {1}")]
     Fault(String, String),
+    /// A link that cannot be captured.
+    #[error("--capture-link: {0}")]
+    CaptureLink(String),
     /// A window that cannot be.
     #[error("--node-bits, --offset-bits: {0}")]
     Window(String),
@@ -134,6 +148,9 @@ impl Settings {
             fault: if self.fault.is_empty() { other.fault } else { self.fault },
             faults: self.faults.or(other.faults),
             seed: self.seed.or(other.seed),
+            capture: self.capture.or(other.capture),
+            capture_link: if self.capture_link.is_empty() { other.capture_link } else { self.capture_link },
+            capture_limit: self.capture_limit.or(other.capture_limit),
             silence_ms: self.silence_ms.or(other.silence_ms),
             stall_ms: self.stall_ms.or(other.stall_ms),
             log: self.log.or(other.log),
@@ -189,6 +206,16 @@ impl Settings {
                 Schedule::parse(&text).map_err(|e| SettingsError::Parse { file: file.clone(), why: e.to_string() })?;
         }
         config.seed = self.seed.unwrap_or(config.seed);
+        if let Some(file) = &self.capture {
+            let links = self.capture_link.iter().map(|link| link.parse::<Link>());
+            let links = links.collect::<Result<_, _>>().map_err(|e| SettingsError::CaptureLink(e.to_string()))?;
+            config.capture = Some(CaptureOptions {
+                file: file.clone(),
+                links,
+                limit: self.capture_limit,
+                ..CaptureOptions::default()
+            });
+        }
         if let Some(credits) = self.credits {
             config.credits = range("credits", credits, 1, 1 << 16)?;
         }

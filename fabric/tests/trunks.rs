@@ -253,3 +253,38 @@ fn faults_of_what_is_not_there_are_refused_with_the_names_there_are() {
     let error = Fabric::bind(Config { nodes: 2, faults, ..Config::new(dir.path().join("x")) }).unwrap_err().to_string();
     assert!(error.contains("node:7") && error.contains("node:0, node:1"), "{error}");
 }
+
+/// A capture of a fabric of several switches gives the same when it is replayed, and names the faults.
+#[test]
+fn a_capture_can_be_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("capture.pcapng");
+    let plan = Plan::in_one_process(Topology::parse_flag("torus:3x1", 3).unwrap());
+    let trunk = format!("trunk:{}-{}", plan.topology.name(0), plan.topology.name(1));
+    let mut served = serve_at(&dir.path().join("fabric"), |config| {
+        config.nodes = 3;
+        config.plan = Some(plan);
+        config.capture = Some(telegraphos_capture::CaptureOptions {
+            file: file.clone(),
+            ..telegraphos_capture::CaptureOptions::default()
+        });
+        config.faults = vec![(trunk, "latency=2ms".parse().unwrap())];
+    });
+    let mut nodes: Vec<Node> = (0..3).map(|n| Node::join(&served, n)).collect();
+    for node in &mut nodes {
+        let others: Vec<NodeId> = (0..3).filter(|peer| *peer != node.node).collect();
+        all_up(node, &others);
+    }
+    drop(all_to_all(nodes, 200));
+    served.stop();
+    let mut different = Vec::new();
+    let replayed = telegraphos_capture::replay(&file, |difference| different.push(difference.to_string())).unwrap();
+    assert!(different.is_empty(), "{different:?}");
+    println!("{replayed:?}");
+    let mut reader = telegraphos_capture::Reader::open(&file).unwrap();
+    let mut faults = 0;
+    while let Some(record) = reader.next_record().unwrap() {
+        faults += usize::from(format!("{record:?}").contains("fault: "));
+    }
+    assert!(faults > 0, "no fault is noted");
+}

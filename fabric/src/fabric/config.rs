@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use switch_core::{ConfigError, SwitchConfig};
+use telegraphos_capture::{CaptureError, CaptureOptions};
 use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
 use telegraphos_transport::listener::ListenError;
 use telegraphos_transport::{AddressError, OpenError};
@@ -47,6 +48,8 @@ pub struct Config {
     pub schedule: Schedule,
     /// Seed of all faults.
     pub seed: u64,
+    /// What to capture from the start.
+    pub capture: Option<CaptureOptions>,
 }
 
 impl Config {
@@ -66,6 +69,7 @@ impl Config {
             faults: Vec::new(),
             schedule: Schedule::default(),
             seed: 0,
+            capture: None,
         }
     }
 
@@ -109,6 +113,9 @@ pub enum FabricError {
     /// Faults of what is not there.
     #[error("--fault: {0}")]
     Fault(#[from] UnknownLink),
+    /// The capture cannot begin.
+    #[error(transparent)]
+    Capture(#[from] Box<CaptureError>),
     /// Which process of the plan this is, is not said, or is none of it.
     #[error(
         "{}: expected one of {}, the processes of the topology",

@@ -80,6 +80,11 @@ impl Connection {
         self.input.next()
     }
 
+    /// Bytes that have come and are no frame yet, or never will be.
+    pub(super) fn unread(&self) -> &[u8] {
+        self.input.unread()
+    }
+
     pub(super) fn queue(&mut self, frame: &Frame) {
         frame.encode(&mut self.output);
     }

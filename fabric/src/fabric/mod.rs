@@ -12,6 +12,7 @@
 //! switch is told how many more fit and keeps the rest under its own bounds, so a HIB that does not read costs neither
 //! memory nor anybody else's time. With nothing to do the loop sleeps; it wakes a few times per `silence` to ask who has been quiet.
 
+mod capturing;
 mod config;
 mod connection;
 mod faults;
@@ -33,6 +34,7 @@ use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
 
 use crate::limit::Limiter;
+use capturing::Capturing;
 use config::system;
 pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
@@ -75,6 +77,7 @@ pub struct Fabric {
     limiter: Limiter,
     faults: Faults,
     schedule: Schedule,
+    capturing: Option<Capturing>,
     started: Instant,
     /// Microseconds since `started`, as of this round.
     now: u64,
@@ -121,6 +124,7 @@ impl Fabric {
             limiter: Limiter::default(),
             faults,
             schedule,
+            capturing: None,
             started: Instant::now(),
             now: 0,
             tick: tick.map(|_| 0),
@@ -129,6 +133,9 @@ impl Fabric {
         fabric.name_links();
         for (name, plan) in std::mem::take(&mut fabric.config.faults) {
             fabric.set_faults(&name, plan)?;
+        }
+        if let Some(options) = fabric.config.capture.take() {
+            fabric.start_capture(options).map_err(Box::new)?;
         }
         Ok(fabric)
     }
@@ -152,6 +159,7 @@ impl Fabric {
                 match ready.source {
                     Source::Stop => {
                         info!("shutting down");
+                        self.stop_capture();
                         self.log_statistics();
                         return Ok(());
                     }
@@ -166,6 +174,7 @@ impl Fabric {
                 self.accept()?;
             }
             self.flush()?;
+            self.tend_capture();
         }
     }
 
@@ -325,6 +334,7 @@ impl Fabric {
                     Err(e) => {
                         self.complain(format_args!("port {port}: {e}"));
                         let switch = self.introduce(port, None);
+                        self.record_malformed(switch, port);
                         self.event(switch, Event::Malformed { port });
                     }
                 }
@@ -332,6 +342,14 @@ impl Fabric {
             if !ended {
                 return Ok(());
             }
+        }
+    }
+
+    fn record_malformed(&mut self, switch: usize, port: PortId) {
+        let Some(Capturing { recorder, .. }) = &mut self.capturing else { return };
+        let connection = self.connections.get(port as usize).and_then(Option::as_ref);
+        if let (Some(connection), Some(hosted)) = (connection, self.switches.get(switch)) {
+            recorder.malformed(hosted.id, port, connection.unread(), self.now);
         }
     }
 
@@ -401,7 +419,16 @@ impl Fabric {
     fn event(&mut self, switch: usize, event: Event) {
         let mut actions = std::mem::take(&mut self.actions);
         if let Some(hosted) = self.switches.get_mut(switch) {
+            if let Some(Capturing { recorder, .. }) = &mut self.capturing {
+                // What was no frame is recorded with its bytes, where they are known.
+                if !matches!(event, Event::Malformed { .. }) {
+                    recorder.event(hosted.id, &event, self.now);
+                }
+            }
             hosted.switch.handle(event, &mut actions);
+            if let Some(Capturing { recorder, .. }) = &mut self.capturing {
+                actions.iter().for_each(|action| recorder.action(hosted.id, action, self.now));
+            }
         }
         for action in actions.drain(..) {
             match action {
