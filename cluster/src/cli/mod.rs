@@ -3,11 +3,14 @@
 
 mod bench;
 mod console;
+mod control;
+mod ctl;
 mod demo;
 mod notify;
 mod plot;
 mod replicas;
 mod run;
+mod top;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
@@ -30,6 +33,7 @@ use std::time::Duration;
         telegraphos run --nodes 4 -- tg-selftest          the whole self test in four machines\n  \
         telegraphos run --kernel 6.1 --user root -- lspci -nvv\n  \
         telegraphos up --nodes 3                          shells on three machines\n  \
+        telegraphos top                                   what goes on between them, live\n  \
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
         up;\n130 interrupted. `run` passes on the first exit code that is not 0 (128 + n for signal n)."
@@ -106,6 +110,12 @@ enum Command {
         #[command(flatten)]
         settings: Settings,
     },
+    /// A live table of a running fabric: nodes, trunks, rates, stalls, hottest pairs
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArgs),
+    /// Asks a running fabric, sets faults, captures
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(ctl::CtlArgs),
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -181,6 +191,8 @@ fn execute(cli: Cli) -> Result<u8> {
             print!("{}", cluster::prepare(&context.settings, progress)?.manifest());
             Ok(0)
         }
+        Command::Top(args) => top::top(args),
+        Command::Ctl(args) => ctl::ctl(args),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }
