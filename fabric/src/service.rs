@@ -10,7 +10,6 @@ use log::error;
 use telegraphos_wire::NodeId;
 
 use crate::logging::{self, LogFormat};
-use crate::settings::SettingsError;
 
 /// Exit code of a wrong command line or configuration file (also clap's).
 const USAGE: u8 = 2;
@@ -24,8 +23,8 @@ pub fn parse<C: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<C, E
     })
 }
 
-/// Says why the settings of `program` are refused; the exit code.
-pub fn usage(program: &str, e: &SettingsError) -> ExitCode {
+/// Says why the settings or arguments of `program` are refused; the exit code.
+pub fn usage(program: &str, e: &impl Display) -> ExitCode {
     eprintln!("{program}: {e}\nTry {program} --help.");
     ExitCode::from(USAGE)
 }

@@ -26,7 +26,7 @@ pub enum Target {
     Trunks,
     /// The link of one node.
     Node(NodeId),
-    /// One trunk, by its name: that of the topology's file, or `A-B`, the numbers of its switches, the lower first.
+    /// One trunk: the names of its switches with a dash between them, or their numbers.
     Trunk(String),
 }
 

@@ -56,7 +56,8 @@ pub(crate) fn ranges(numbers: &[u16]) -> String {
     let mut parts = Vec::new();
     let mut at = 0;
     while let Some(first) = numbers.get(at) {
-        let run = numbers[at..].iter().zip(*first..).take_while(|(n, expected)| **n == *expected).count();
+        let run =
+            numbers[at..].iter().enumerate().take_while(|(i, n)| usize::from(**n) == usize::from(*first) + i).count();
         if run >= 3 {
             parts.push(format!("{first}-{}", numbers[at + run - 1]));
         } else {
