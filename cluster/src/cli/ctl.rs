@@ -11,23 +11,23 @@ use std::io::Write;
 use std::path::PathBuf;
 use telegraphos_fabric::control::protocol::SLOW;
 use telegraphos_fabric::control::snapshot::{FaultsView, Snapshot, Status, TopologyView, class_name};
-use telegraphos_fabric::control::target::{parse_bytes, parse_time};
+use telegraphos_fabric::control::target::{Unknown, parse_time};
 use telegraphos_fabric::control::{Done, FaultSpec, Request, Response, Target};
 
 pub(super) const EXAMPLES: &str = "Examples:
   telegraphos ctl status
   telegraphos ctl --control /tmp/fabric.control statistics --json
-  telegraphos ctl faults set trunk:0-1 latency=5ms,jitter=1ms,loss=2%
+  telegraphos ctl faults set trunk:s0-s1 latency=5ms jitter=1ms loss=2%
   telegraphos ctl faults clear all
   telegraphos ctl link node:3 down
   telegraphos ctl partition '0,1|2,3'         switches 0 and 1 are cut off from 2 and 3
   telegraphos ctl heal
-  telegraphos ctl slow 3 16KiB                node 3 takes 16 KiB per second
+  telegraphos ctl slow 3 16kB/s               node 3 takes 16 000 bytes per second
   telegraphos ctl crash 3                     and `restore 3`
   telegraphos ctl capture start links.pcapng --on links
   telegraphos ctl log warn,telegraphos_fabric=debug
 
-LINK is all, links, trunks, node:N (or N) or trunk:NAME (or NAME, such as 0-1).
+LINK is all, links, trunks, node:N (or N) or trunk:NAME (or NAME, such as s0-s1 or 0-1).
 
 Exit codes: 0 done; 1 the fabric refused it; 2 wrong usage; 3 there is no such fabric, or it did not answer.";
 
@@ -82,7 +82,7 @@ enum Command {
     Slow {
         /// The node
         node: u16,
-        /// Bytes per second, or off [default: 64KiB]
+        /// Bytes per second, such as 64kB/s, or off [default: 64kB/s]
         #[arg(value_parser = speed)]
         bytes: Option<Speed>,
     },
@@ -117,8 +117,9 @@ enum FaultsCommand {
         /// Which
         #[arg(value_name = "LINK", value_parser = target)]
         on: Target,
-        /// latency=TIME, jitter=TIME, bandwidth=BYTES, loss=P%, duplicate=P%, reorder=P%, corrupt=P%, with commas
-        faults: FaultSpec,
+        /// loss=5%, corrupt=1%, duplicate=1%, reorder=1%, latency=2ms, jitter=500us, rate=10MB/s, down, only=send, only=receive
+        #[arg(required = true, value_name = "FAULT")]
+        faults: Vec<String>,
     },
     /// Ends the faults of links or trunks
     Clear {
@@ -168,7 +169,7 @@ fn target(text: &str) -> std::result::Result<Target, String> {
         Err(_) if plain && text.contains('-') => format!("trunk:{text}"),
         Err(_) => text.to_owned(),
     };
-    full.parse().map_err(|e: telegraphos_fabric::control::target::Unknown| e.to_string())
+    full.parse().map_err(|e: Unknown| e.to_string())
 }
 
 fn groups(text: &str) -> std::result::Result<Groups, String> {
@@ -183,7 +184,10 @@ fn groups(text: &str) -> std::result::Result<Groups, String> {
 fn speed(text: &str) -> std::result::Result<Speed, String> {
     match text {
         "off" => Ok(Speed(None)),
-        text => parse_bytes(text).map(|bytes| Speed(Some(bytes))).map_err(|e| format!("{e}, or off")),
+        text => match format!("rate={text}").parse::<FaultSpec>() {
+            Ok(FaultSpec(plan)) => Ok(Speed(plan.rate)),
+            Err(e) => Err(format!("{e}, or off")),
+        },
     }
 }
 
@@ -195,7 +199,10 @@ fn request(command: Command) -> Result<Request> {
         Command::Watch { every } => Request::Watch { every_ms: every.div_ceil(1000) },
         Command::Topology => Request::Topology {},
         Command::Faults { command: None | Some(FaultsCommand::List) } => Request::Faults {},
-        Command::Faults { command: Some(FaultsCommand::Set { on, faults }) } => Request::SetFaults { on, faults },
+        Command::Faults { command: Some(FaultsCommand::Set { on, faults }) } => {
+            let faults = faults.join(" ").parse().map_err(|e: Unknown| Error::Usage(e.to_string()))?;
+            Request::SetFaults { on, faults }
+        }
         Command::Faults { command: Some(FaultsCommand::Clear { on }) } => Request::ClearFaults { on },
         Command::Link { on, state } => Request::Link { on, up: state == LinkState::Up },
         Command::Partition { groups } => Request::Partition { groups: groups.0 },
@@ -351,8 +358,9 @@ fn show_topology(topology: &TopologyView) -> String {
 fn show_faults(view: &FaultsView) -> String {
     let mut out = String::new();
     for f in &view.faults {
-        let down = if f.down { "down, " } else { "" };
-        let _ = writeln!(out, "{}: {down}faults {}", f.on, f.faults);
+        let faults = if f.faults.is_none() { "no faults".to_owned() } else { f.faults.to_string() };
+        let down = if f.down { "kept down, " } else { "" };
+        let _ = writeln!(out, "{}: {down}{faults}", f.on);
     }
     if !view.partition.is_empty() {
         let groups: Vec<String> = view.partition.iter().map(|g| ranges(g)).collect();
@@ -388,7 +396,7 @@ mod tests {
     #[test]
     fn the_words_of_each_command_are_its_request() {
         let node = 3;
-        let loss = FaultSpec { latency_us: 5000, loss_ppm: 20_000, ..FaultSpec::default() };
+        let loss: FaultSpec = "loss=2% latency=5ms".parse().unwrap();
         for (line, request) in [
             ("status", Request::Status {}),
             ("faults", Request::Faults {}),
@@ -401,8 +409,8 @@ mod tests {
             ("link 3 down", Request::Link { on: Target::Node(3), up: false }),
             ("link trunk:spine up", Request::Link { on: Target::Trunk("spine".into()), up: true }),
             ("partition 0,1|2", Request::Partition { groups: vec![vec!["0".into(), "1".into()], vec!["2".into()]] }),
-            ("slow 3", Request::Slow { node, bytes_per_second: Some(65536) }),
-            ("slow 3 16KiB", Request::Slow { node, bytes_per_second: Some(16384) }),
+            ("slow 3", Request::Slow { node, bytes_per_second: Some(64_000) }),
+            ("slow 3 16kB/s", Request::Slow { node, bytes_per_second: Some(16_000) }),
             ("slow 3 off", Request::Slow { node, bytes_per_second: None }),
             ("crash 3 --control /x", Request::Crash { node }),
             ("capture start /tmp/a --on links", Request::CaptureStart { file: "/tmp/a".into(), on: Target::Links }),
@@ -424,8 +432,8 @@ mod tests {
             ("link spine down", ["\"spine\"", "trunk:NAME"]),
             ("partition 0,1", ["0,1", "'0,1|2,3'"]),
             ("partition 0||1", ["0||1", "expected"]),
-            ("faults set all loss=2", ["\"2\"", "0% to 100%"]),
-            ("slow 3 fast", ["\"fast\"", "or off"]),
+            ("faults set all loss=2", ["loss=2", "from 0% to 100%"]),
+            ("slow 3 fast", ["rate=fast", "or off"]),
             ("crash many", ["many", "invalid digit"]),
             ("watch --every 1", ["\"1\" is no time", "ms"]),
         ] {
@@ -462,18 +470,14 @@ mod tests {
              capture   none\nlog       info\n"
         );
         let view = FaultsView {
-            faults: vec![FaultView {
-                on: Target::Trunk("0-1".into()),
-                faults: FaultSpec { loss_ppm: 20_000, ..FaultSpec::default() },
-                down: true,
-            }],
+            faults: vec![FaultView { on: Target::Trunk("0-1".into()), faults: "loss=2%".parse().unwrap(), down: true }],
             partition: vec![vec![0, 1], vec![2]],
             slow: vec![(3, 65536)],
             crashed: vec![4],
         };
         assert_eq!(
             show_faults(&view),
-            "trunk:0-1: down, faults loss=2%\npartition: 0, 1 | 2\nnode:3: slow, 64.0 KiB per second\ncrashed: nodes 4\n"
+            "trunk:0-1: kept down, loss=2%\npartition: 0, 1 | 2\nnode:3: slow, 64.0 KiB per second\ncrashed: nodes 4\n"
         );
         assert_eq!(show_faults(&FaultsView::default()), "nothing is made to go wrong\n");
         let flow = Flow { packets: 3, bytes: 192, ..Flow::default() };

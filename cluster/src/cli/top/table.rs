@@ -88,7 +88,7 @@ impl Table {
                 }
                 line += &if self.columns[*c].right { format!("{cell:>pad$}") } else { format!("{cell:<pad$}") };
             }
-            cut(line.trim_end(), width).to_owned()
+            cut(&line, width).trim_end().to_owned()
         };
         let titles = line(&|c| self.columns[c].title.to_owned());
         let rows = self.rows.iter().map(|row| line(&|c| row.get(c).cloned().unwrap_or_default()));

@@ -95,13 +95,16 @@ impl<'a> View<'a> {
     fn head(&self, width: usize) -> Vec<Line> {
         let Snapshot { process, nodes, totals, ports, trunks, .. } = self.now;
         let up = ports.iter().filter(|p| p.state == PortState::Up).count();
-        let trunks_up = trunks.iter().filter(|t| t.up).count();
+        // Of a trunk within the process there are two ends.
+        let mut whole: BTreeMap<&str, bool> = BTreeMap::new();
+        trunks.iter().for_each(|t| *whole.entry(&t.name).or_insert(true) &= t.up);
+        let trunks_up = whole.values().filter(|up| **up).count();
         let wakeups = self.rate(process.wakeups, self.before.map(|b| b.process.wakeups));
         let busy = self.rate(process.cpu_us, self.before.map(|b| b.process.cpu_us)) / 1e4;
         let mut first =
             format!("fabric {} up {}: {up} of {nodes} nodes up", process.version, duration(process.uptime_us));
         if !trunks.is_empty() {
-            first += &format!(", {trunks_up} of {} trunks up", trunks.len());
+            first += &format!(", {trunks_up} of {} trunks up", whole.len());
         }
         let span = match self.before {
             Some(_) => format!("rates over {}", duration((self.seconds * 1e6) as u64)),
@@ -310,7 +313,7 @@ impl<'a> View<'a> {
                 out.extend(lines);
             }
         }
-        if self.now.ports.is_empty() && room > 1 {
+        if self.now.ports.is_empty() && out.len() + 2 <= height {
             out.push(line(Style::Plain, ""));
             out.push(line(Style::Plain, cut("no node has joined yet", width)));
         }
