@@ -3,12 +3,15 @@
 
 mod bench;
 mod console;
+mod control;
+mod ctl;
 mod demo;
 mod notify;
 mod plot;
 mod replay;
 mod replicas;
 mod run;
+mod top;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
@@ -31,6 +34,7 @@ use std::time::Duration;
         telegraphos run --nodes 4 -- tg-selftest          the whole self test in four machines\n  \
         telegraphos run --kernel 6.1 --user root -- lspci -nvv\n  \
         telegraphos up --nodes 3                          shells on three machines\n  \
+        telegraphos top                                   what goes on between them, live\n  \
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
         up;\n130 interrupted. `run` passes on the first exit code that is not 0 (128 + n for signal n)."
@@ -119,6 +123,12 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u64,
     },
+    /// A live table of a running fabric: nodes, trunks, rates, stalls, hottest pairs
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArgs),
+    /// Asks a running fabric, sets faults, captures
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(ctl::CtlArgs),
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -195,6 +205,8 @@ fn execute(cli: Cli) -> Result<u8> {
             Ok(0)
         }
         Command::Replay { file, limit } => replay::replay(&file, limit),
+        Command::Top(args) => top::top(args),
+        Command::Ctl(args) => ctl::ctl(args),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }

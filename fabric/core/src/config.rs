@@ -52,6 +52,8 @@ pub struct SwitchConfig {
     /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another, greater
     /// value, so that it does not give an incarnation twice.
     pub base_incarnation: u32,
+    /// Pairs of nodes that are counted, see [`Pairs::new`](crate::pairs::Pairs::new); 0: none. Each switch counts what its own nodes send.
+    pub pairs: usize,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
@@ -208,6 +210,7 @@ impl SwitchConfig {
             stall: None,
             reply_limit: None,
             base_incarnation: 0,
+            pairs: 0,
             #[cfg(feature = "bugs")]
             bug: None,
             #[cfg(feature = "bugs")]

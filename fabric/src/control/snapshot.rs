@@ -177,7 +177,7 @@ pub struct Port {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrunkEnd {
-    /// The trunk's name: that of the topology's file, or `A-B`.
+    /// The trunk's name: those of its switches with a dash, the switch with the lower number first.
     pub name: String,
     /// The switch at this end.
     pub switch: u16,

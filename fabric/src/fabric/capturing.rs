@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Captures of what goes into the switches and what comes out, with a note of each fault on purpose.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,6 +11,8 @@ use telegraphos_capture::{CaptureError, CaptureOptions, Link, Recorder};
 use telegraphos_transport::faults::{FaultEvent, FaultSink};
 
 use super::Fabric;
+use crate::control::Target;
+use crate::control::snapshot::Capture;
 
 /// Faults between two rounds of the loop that are noted; more are only counted.
 const MOST_NOTES: usize = 1024;
@@ -33,11 +36,26 @@ impl FaultSink for Notes {
 pub(super) struct Capturing {
     pub(super) recorder: Recorder,
     notes: Arc<Notes>,
+    file: PathBuf,
+    on: Target,
+}
+
+impl Capturing {
+    /// For those who ask.
+    pub(super) fn view(&self) -> Capture {
+        let counted = self.recorder.statistics();
+        Capture {
+            file: self.file.display().to_string(),
+            on: self.on.clone(),
+            packets: counted.records,
+            lost: counted.missing + counted.after_stop,
+        }
+    }
 }
 
 impl Fabric {
     /// Begins a capture; an earlier one ends.
-    pub(super) fn start_capture(&mut self, mut options: CaptureOptions) -> Result<(), CaptureError> {
+    pub(super) fn start_capture(&mut self, mut options: CaptureOptions, on: Target) -> Result<(), CaptureError> {
         self.stop_capture();
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
         options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock());
@@ -56,7 +74,7 @@ impl Fabric {
             link.report_to(Some(notes.clone()));
         }
         info!("capturing to {}", file.display());
-        self.capturing = Some(Capturing { recorder, notes });
+        self.capturing = Some(Capturing { recorder, notes, file, on });
         Ok(())
     }
 

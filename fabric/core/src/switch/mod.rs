@@ -18,6 +18,7 @@ use telegraphos_wire::{Class, NodeId, WindowLayout};
 use crate::config::{ConfigError, Part};
 use crate::lane::Life;
 use crate::neighbour::{Kind, Neighbour};
+use crate::pairs::Pairs;
 use crate::statistics::ClassStatistics;
 use crate::{Action, Attached, Event, Notice, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
 use time::Clock;
@@ -125,6 +126,7 @@ pub struct Switch {
     nodes_here: usize,
     state: State,
     statistics: Statistics,
+    pairs: Pairs,
     clock: Clock,
     /// Outputs that may have something to send; empty between events.
     touched: Vec<Place>,
@@ -179,6 +181,7 @@ impl Switch {
                 adopted: None,
             },
             clock: Clock::new(ports.len()),
+            pairs: Pairs::new(config.pairs),
             statistics: Statistics {
                 ports: ports
                     .into_iter()
@@ -207,6 +210,11 @@ impl Switch {
     /// The counters.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
+    }
+
+    /// The counters of pairs, as far as [`SwitchConfig::pairs`] asks for them.
+    pub fn pairs(&self) -> &Pairs {
+        &self.pairs
     }
 
     /// The incarnation of a node that can be reached, as it knows it.

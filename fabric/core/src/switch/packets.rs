@@ -56,6 +56,10 @@ impl Switch {
             counted.received_packets += 1;
             counted.received_bytes += bytes(&packet);
         }
+        match &group {
+            Some(group) => group.iter().for_each(|member| self.pairs.count(node, *member, class, bytes(&packet))),
+            None => self.pairs.count(node, packet.dst, class, bytes(&packet)),
+        }
         if let Some(group) = group {
             let mut members = group.to_vec();
             if self.config.has(Bug::DuplicateMulticast) {
