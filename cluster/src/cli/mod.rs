@@ -8,6 +8,7 @@ mod ctl;
 mod demo;
 mod notify;
 mod plot;
+mod replay;
 mod replicas;
 mod run;
 mod top;
@@ -116,6 +117,18 @@ enum Command {
     /// Asks a running fabric, sets faults, captures
     #[command(after_help = ctl::EXAMPLES)]
     Ctl(ctl::CtlArgs),
+    /// Feeds a capture of a fabric to switches of the same configuration, and prints what they do otherwise
+    #[command(
+        after_help = "Example:\n  telegraphos-fabric --listen /tmp/fabric --capture run.pcapng\n  telegraphos replay run.pcapng\n\nExit codes: \
+                            0 no difference; 1 differences; 2 the file cannot be replayed. Records are counted as Wireshark counts packets."
+    )]
+    Replay {
+        /// The capture, of all links and from the start
+        file: PathBuf,
+        /// Differences that are printed; all are counted
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u64,
+    },
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -193,6 +206,7 @@ fn execute(cli: Cli) -> Result<u8> {
         }
         Command::Top(args) => top::top(args),
         Command::Ctl(args) => ctl::ctl(args),
+        Command::Replay { file, limit } => replay::replay(&file, limit),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }

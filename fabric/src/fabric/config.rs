@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use switch_core::pairs::DEFAULT_PAIRS;
 use switch_core::{ConfigError, SwitchConfig};
+use telegraphos_capture::{CaptureError, CaptureOptions};
+use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
 use telegraphos_transport::listener::ListenError;
 use telegraphos_transport::{AddressError, OpenError};
 use telegraphos_wire::WindowLayout;
@@ -47,6 +49,14 @@ pub struct Config {
     pub metrics: Option<MetricsAddress>,
     /// How trunks are opened.
     pub transport: telegraphos_transport::Options,
+    /// What is wrong from the start, by names such as `node:3`, `trunk:a-b` or `*`.
+    pub faults: Vec<(String, FaultPlan)>,
+    /// What goes wrong later.
+    pub schedule: Schedule,
+    /// Seed of all faults.
+    pub seed: u64,
+    /// What to capture from the start.
+    pub capture: Option<CaptureOptions>,
 }
 
 impl Config {
@@ -65,6 +75,10 @@ impl Config {
             control: None,
             metrics: None,
             transport: telegraphos_transport::Options::default(),
+            faults: Vec::new(),
+            schedule: Schedule::default(),
+            seed: 0,
+            capture: None,
         }
     }
 
@@ -106,6 +120,12 @@ pub enum FabricError {
         /// Why.
         why: AddressError,
     },
+    /// Faults of what is not there.
+    #[error("--fault: {0}")]
+    Fault(#[from] UnknownLink),
+    /// The capture cannot begin.
+    #[error(transparent)]
+    Capture(#[from] Box<CaptureError>),
     /// Which process of the plan this is, is not said, or is none of it.
     #[error(
         "{}: expected one of {}, the processes of the topology",

@@ -8,16 +8,19 @@ use std::path::Path;
 use fabric_topology::SwitchId;
 use log::info;
 use switch_core::{Attached, ClassStatistics, PortId};
+use telegraphos_capture::{CaptureOptions, Link};
+use telegraphos_transport::faults::{Direction, FaultPlan};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError, system};
 use super::connection::Role;
+use super::faults::{link_name, trunk_name};
 use super::{ControlServer, Fabric, Hosted, Limits, MetricsServer};
 use crate::control::protocol::VERSION;
 use crate::control::snapshot::{
-    FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status, SwitchView,
-    TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
+    Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status,
+    SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
 };
 use crate::control::{Controlled, Done, FaultSpec, Target};
 use crate::logging;
@@ -136,15 +139,6 @@ impl Fabric {
         self.touch(port);
     }
 
-    /// The trunk's name for commands: the lower switch first.
-    fn trunk_name(&self, index: usize) -> String {
-        let end = &self.trunks[index];
-        if end.ids.0 <= end.ids.1 {
-            return end.name.clone();
-        }
-        self.names(end.ids.1, end.ids.0)
-    }
-
     fn names(&self, a: SwitchId, b: SwitchId) -> String {
         match &self.config.plan {
             Some(plan) => format!("{}-{}", plan.topology.name(a), plan.topology.name(b)),
@@ -193,7 +187,7 @@ impl Fabric {
                 };
                 let ends: Vec<usize> = (0..self.trunks.len()).filter(known).collect();
                 if ends.is_empty() {
-                    let mut names: Vec<String> = (0..self.trunks.len()).map(|index| self.trunk_name(index)).collect();
+                    let mut names: Vec<String> = self.trunks.iter().map(|end| end.name.clone()).collect();
                     names.dedup();
                     let more = if names.len() > FEW { ", ..." } else { "" };
                     names.truncate(FEW);
@@ -205,6 +199,17 @@ impl Fabric {
                 (Vec::new(), ends)
             }
         })
+    }
+
+    /// Names of their faults, each once.
+    fn names_of(&self, on: &Target) -> Result<BTreeSet<String>, String> {
+        let (nodes, ends) = self.meant(on)?;
+        let links = nodes.into_iter().map(link_name);
+        Ok(links.chain(ends.into_iter().map(|index| trunk_name(&self.trunks[index].name))).collect())
+    }
+
+    fn faults_of(&self, name: &str) -> FaultSpec {
+        FaultSpec(self.faults.find(name).map(|link| link.plan()).unwrap_or_default())
     }
 
     /// Ends the connection of a node, if it has one; it is for the caller to keep it out.
@@ -257,7 +262,15 @@ impl Controlled for Fabric {
             switches: self.switches.iter().map(|hosted| hosted.id).collect(),
             trunks: self.trunks.len() as u32,
             trunks_up: trunks_up as u32,
-            capture: None,
+            capture: self.capturing.as_ref().map(|capturing| {
+                let counted = capturing.recorder.statistics();
+                Capture {
+                    file: capturing.file.display().to_string(),
+                    links: capturing.links.iter().map(Link::to_string).collect(),
+                    records: counted.records,
+                    lost: counted.missing + counted.after_stop,
+                }
+            }),
             log: logging::filter(),
         }
     }
@@ -285,7 +298,7 @@ impl Controlled for Fabric {
                     incarnation: hosted.switch.incarnation(node).unwrap_or(life.incarnation),
                     since_us: life.since,
                     joins: life.joins,
-                    faults: FaultSpec::default(),
+                    faults: self.faults_of(&link_name(node)),
                     classes: classes(&port.classes),
                 });
             }
@@ -326,21 +339,38 @@ impl Controlled for Fabric {
     }
 
     fn faults(&mut self) -> FaultsView {
-        let view = |on: Target| FaultView { on, faults: FaultSpec::default(), down: true };
-        let links = self.commands.down.iter().map(|node| view(Target::Node(*node)));
-        let down = (0..self.trunks.len()).filter(|index| self.trunks[*index].down);
-        let names: BTreeSet<String> = down.map(|index| self.trunk_name(index)).collect();
+        let mut all: BTreeMap<Target, (FaultSpec, bool)> = BTreeMap::new();
+        for link in self.faults.all() {
+            let faults = FaultSpec(link.plan());
+            // The names of links there are those of targets here.
+            if let (false, Ok(on)) = (faults.is_none(), link.name().parse()) {
+                all.entry(on).or_default().0 = faults;
+            }
+        }
+        for node in &self.commands.down {
+            all.entry(Target::Node(*node)).or_default().1 = true;
+        }
+        for end in self.trunks.iter().filter(|end| end.down) {
+            all.entry(Target::Trunk(end.name.clone())).or_default().1 = true;
+        }
         FaultsView {
-            faults: links.chain(names.into_iter().map(|name| view(Target::Trunk(name)))).collect(),
+            faults: all.into_iter().map(|(on, (faults, down))| FaultView { on, faults, down }).collect(),
             partition: self.commands.partition.clone(),
-            slow: Vec::new(),
             crashed: self.commands.crashed.iter().copied().collect(),
         }
     }
 
-    fn set_faults(&mut self, on: &Target, _faults: &FaultSpec) -> Result<Done, String> {
-        self.meant(on)?;
-        Err("this fabric's transports have no faults of that kind: expected link, partition or crash".into())
+    fn set_faults(&mut self, on: &Target, faults: &FaultSpec) -> Result<Done, String> {
+        let names = self.names_of(on)?;
+        info!(
+            "control: {on}: {} by command",
+            if faults.is_none() { "no faults".to_owned() } else { faults.to_string() }
+        );
+        for name in &names {
+            self.faults.link(name).set(faults.0);
+        }
+        self.place_faults();
+        Ok(Done::changed(names.len()))
     }
 
     fn set_link(&mut self, on: &Target, up: bool) -> Result<Done, String> {
@@ -401,9 +431,21 @@ impl Controlled for Fabric {
         Ok(done)
     }
 
-    fn slow(&mut self, node: NodeId, _bytes_per_second: Option<u64>) -> Result<Done, String> {
-        self.node(node)?;
-        Err("this fabric's links have no limit of speed: expected link or crash".into())
+    fn slow(&mut self, node: NodeId, bytes_per_second: Option<u64>) -> Result<Done, String> {
+        let node = self.node(node)?;
+        let link = self.faults.link(&link_name(node));
+        let before = link.plan();
+        let mut plan = FaultPlan { rate: bytes_per_second, ..before };
+        if before == FaultPlan::default() {
+            plan.only = Some(Direction::Send);
+        }
+        if plan == (FaultPlan { only: plan.only, ..FaultPlan::default() }) {
+            plan = FaultPlan::default();
+        }
+        info!(node = node; "control: node {node} is {} by command", if bytes_per_second.is_some() { "slow" } else { "as fast as ever" });
+        link.set(plan);
+        self.place_faults();
+        Ok(Done::changed(usize::from(plan != before)))
     }
 
     fn crash(&mut self, node: NodeId, out: bool) -> Result<Done, String> {
@@ -418,13 +460,26 @@ impl Controlled for Fabric {
         Ok(Done::changed(usize::from(new)))
     }
 
-    fn capture_start(&mut self, _file: &Path, on: &Target) -> Result<Done, String> {
-        self.meant(on)?;
-        Err("this fabric cannot capture".into())
+    fn capture_start(&mut self, file: &Path, on: &Target) -> Result<Done, String> {
+        let (nodes, ends) = self.meant(on)?;
+        let mut links: Vec<Link> = nodes.into_iter().map(Link::Node).collect();
+        links.extend(ends.into_iter().map(|index| Link::Trunk(self.trunks[index].ids.0, self.trunks[index].ids.1)));
+        // A pipe is to be written to as it is.
+        if std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() > 0) {
+            return Err(format!("{} exists already: expected a new file, or a named pipe", file.display()));
+        }
+        let count = links.len();
+        let links = if *on == Target::All { Vec::new() } else { links };
+        let options = CaptureOptions { file: file.to_owned(), links, ..CaptureOptions::default() };
+        self.start_capture(options).map_err(|e| e.to_string())?;
+        Ok(Done::changed(count))
     }
 
     fn capture_stop(&mut self) -> Result<Done, String> {
-        Err("nothing is being captured".into())
+        let Some(capturing) = &self.capturing else { return Err("nothing is being captured".into()) };
+        let file = capturing.file.display().to_string();
+        self.stop_capture();
+        Ok(Done { changed: 1, note: file })
     }
 
     fn log(&mut self, filter: &str) -> Result<Done, String> {
@@ -450,7 +505,7 @@ impl Fabric {
             hosted.switch.statistics().of(Attached::Trunk(end.trunk, end.ids.1)).map(|port| port.classes)
         });
         TrunkEnd {
-            name: self.trunk_name(index),
+            name: end.name.clone(),
             switch: end.ids.0,
             peer: end.ids.1,
             transport: end.via.clone(),
@@ -460,8 +515,8 @@ impl Fabric {
             resets: life.resets,
             rtt_us: None,
             retransmissions: transports.retransmitted,
-            faulted: transports.faults,
-            faults: FaultSpec::default(),
+            faulted: self.faults.find(&trunk_name(&end.name)).map_or(0, |link| link.counts().total()),
+            faults: self.faults_of(&trunk_name(&end.name)),
             classes: counted.as_ref().map(classes).unwrap_or_default(),
         }
     }
