@@ -204,6 +204,15 @@ impl Settings {
             config.plan = Some(plan);
         }
         config.process = self.process.clone();
+        config.control = match &self.control {
+            Some(none) if none.as_os_str() == "none" => None,
+            Some(path) => Some(path.clone()),
+            // Nobody has asked for it: where its path would be too long there is none.
+            None => {
+                Some(control::default_path(&config.listen)).filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
+            }
+        };
+        config.metrics = self.metrics;
         for text in &self.fault {
             let fault = |why: String| SettingsError::Fault(text.clone(), why);
             let (name, plan) = text
@@ -229,15 +238,6 @@ impl Settings {
                 ..CaptureOptions::default()
             });
         }
-        config.control = match &self.control {
-            Some(none) if none.as_os_str() == "none" => None,
-            Some(path) => Some(path.clone()),
-            // Nobody has asked for it: where its path would be too long there is none.
-            None => {
-                Some(control::default_path(&config.listen)).filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
-            }
-        };
-        config.metrics = self.metrics;
         if let Some(credits) = self.credits {
             config.credits = range("credits", credits, 1, 1 << 16)?;
         }

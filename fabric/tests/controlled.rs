@@ -194,6 +194,85 @@ fn trunks_go_down_and_come_back_and_a_partition_heals() {
 }
 
 #[test]
+fn faults_are_set_seen_counted_and_cleared() {
+    let (served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 2).unwrap())));
+    let mut client = client(&control);
+    let (first, last) = two(&served, 0, 1);
+    let set = |on: Target, faults: &str| Request::SetFaults { on, faults: faults.parse().unwrap() };
+    let trunk = Target::Trunk("x0y0-x1y0".into());
+    assert_eq!(client.tell(&set(trunk.clone(), "latency=2ms")).unwrap(), Done::changed(1));
+    assert_eq!(client.tell(&set(Target::Links, "latency=1ms jitter=1ms")).unwrap(), Done::changed(2));
+    assert_eq!(client.tell(&Request::Slow { node: 1, bytes_per_second: Some(1 << 20) }).unwrap(), Done::changed(1));
+    let (mut first, mut last) = exchange(first, last, 100);
+    let now = snapshot(&mut client);
+    assert_eq!(now.ports[0].faults.to_string(), "latency=1ms jitter=1ms");
+    assert!(now.trunks[0].faulted > 0 && now.trunks[0].faults.to_string() == "latency=2ms", "{:?}", now.trunks[0]);
+    let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+    let told: Vec<String> = view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect();
+    let expected = [
+        "node:0 latency=1ms jitter=1ms",
+        "node:1 latency=1ms jitter=1ms rate=1048576B/s",
+        "trunk:x0y0-x1y0 latency=2ms",
+    ];
+    assert_eq!(told, expected);
+    // A fault that a reliable transport cannot have ends it; it comes back.
+    client.tell(&set(trunk, "loss=100%")).unwrap();
+    first = {
+        first.store(1, 7000);
+        down(&mut first, 1);
+        first
+    };
+    down(&mut last, 0);
+    assert_eq!(client.tell(&Request::ClearFaults { on: Target::All }).unwrap(), Done::changed(3));
+    // Perhaps more than once, as the trunk came and went.
+    while snapshot(&mut client).trunks.iter().any(|t| !t.up) {
+        std::thread::yield_now();
+    }
+    let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+    assert_eq!(view, Default::default());
+}
+
+#[test]
+fn a_node_alone_is_slow_until_it_is_not() {
+    let (_served, control) = controlled(None);
+    let mut client = client(&control);
+    let told = |client: &mut ControlClient| {
+        let Response::Faults(view) = client.ask(&Request::Faults {}).unwrap() else { panic!() };
+        view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect::<Vec<_>>()
+    };
+    client.tell(&Request::Slow { node: 3, bytes_per_second: Some(64_000) }).unwrap();
+    assert_eq!(told(&mut client), ["node:3 rate=64000B/s only=send"]);
+    client.tell(&Request::Slow { node: 3, bytes_per_second: None }).unwrap();
+    assert!(told(&mut client).is_empty());
+}
+
+#[test]
+fn a_capture_is_begun_and_ended_while_packets_cross() {
+    let (served, control) = controlled(None);
+    let mut client = client(&control);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.pcapng");
+    let path = file.to_str().unwrap().to_owned();
+    let start = Request::CaptureStart { file: path.clone(), on: Target::Node(0) };
+    let (first, last) = two(&served, 0, 1);
+    assert_eq!(client.tell(&start).unwrap(), Done::changed(1));
+    exchange(first, last, 100);
+    let capture = status(&mut client).capture.unwrap();
+    assert_eq!(
+        (capture.file.as_str(), capture.links.as_slice(), capture.lost),
+        (path.as_str(), &["node 0".to_owned()][..], 0)
+    );
+    assert!(capture.records >= 400, "{capture:?}");
+    assert_eq!(client.tell(&Request::CaptureStop {}).unwrap().note, path);
+    assert_eq!(status(&mut client).capture, None);
+    assert!(std::fs::metadata(&file).unwrap().len() > 400 * 32);
+    let again = refused(&mut client, &start);
+    assert!(again.contains("exists already"), "{again}");
+    let nowhere = Request::CaptureStart { file: "/does/not/exist/x".into(), on: Target::All };
+    assert!(refused(&mut client, &nowhere).contains("/does/not/exist/x"));
+}
+
+#[test]
 fn the_topology_is_told() {
     let (_served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap())));
     let Response::Topology(view) = client(&control).ask(&Request::Topology {}).unwrap() else { panic!() };

@@ -271,7 +271,10 @@ fn show(response: &Response) -> String {
 fn show_status(status: &Status) -> String {
     let Status { process, nodes, present, switches, trunks, trunks_up, capture, log, .. } = status;
     let capture = match capture {
-        Some(c) => format!("{} of {}: {} packets, {} lost", c.file, c.on, c.packets, c.lost),
+        Some(c) => {
+            let links = if c.links.is_empty() { "everything".to_owned() } else { c.links.join(", ") };
+            format!("{} of {links}: {} records, {} lost", c.file, c.records, c.lost)
+        }
         None => "none".into(),
     };
     let which = if present.is_empty() { String::new() } else { format!(": {}", ranges(present)) };
@@ -365,9 +368,6 @@ fn show_faults(view: &FaultsView) -> String {
     if !view.partition.is_empty() {
         let groups: Vec<String> = view.partition.iter().map(|g| ranges(g)).collect();
         let _ = writeln!(out, "partition: {}", groups.join(" | "));
-    }
-    for (node, speed) in &view.slow {
-        let _ = writeln!(out, "node:{node}: slow, {} per second", bytes(*speed));
     }
     if !view.crashed.is_empty() {
         let _ = writeln!(out, "crashed: nodes {}", ranges(&view.crashed));
@@ -472,13 +472,9 @@ mod tests {
         let view = FaultsView {
             faults: vec![FaultView { on: Target::Trunk("0-1".into()), faults: "loss=2%".parse().unwrap(), down: true }],
             partition: vec![vec![0, 1], vec![2]],
-            slow: vec![(3, 65536)],
             crashed: vec![4],
         };
-        assert_eq!(
-            show_faults(&view),
-            "trunk:0-1: kept down, loss=2%\npartition: 0, 1 | 2\nnode:3: slow, 64.0 KiB per second\ncrashed: nodes 4\n"
-        );
+        assert_eq!(show_faults(&view), "trunk:0-1: kept down, loss=2%\npartition: 0, 1 | 2\ncrashed: nodes 4\n");
         assert_eq!(show_faults(&FaultsView::default()), "nothing is made to go wrong\n");
         let flow = Flow { packets: 3, bytes: 192, ..Flow::default() };
         let classes = PerClass { request: Flows { received: flow, sent: Flow::default() }, ..PerClass::default() };

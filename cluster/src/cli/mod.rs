@@ -111,6 +111,12 @@ enum Command {
         #[command(flatten)]
         settings: Settings,
     },
+    /// A live table of a running fabric: nodes, trunks, rates, stalls, hottest pairs
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArgs),
+    /// Asks a running fabric, sets faults, captures
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(ctl::CtlArgs),
     /// Feeds a capture of a fabric to switches of the same configuration, and prints what they do otherwise
     #[command(
         after_help = "Example:\n  telegraphos-fabric --listen /tmp/fabric --capture run.pcapng\n  telegraphos replay run.pcapng\n\nExit codes: \
@@ -123,12 +129,6 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u64,
     },
-    /// A live table of a running fabric: nodes, trunks, rates, stalls, hottest pairs
-    #[command(after_help = top::EXAMPLES)]
-    Top(top::TopArgs),
-    /// Asks a running fabric, sets faults, captures
-    #[command(after_help = ctl::EXAMPLES)]
-    Ctl(ctl::CtlArgs),
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -204,9 +204,9 @@ fn execute(cli: Cli) -> Result<u8> {
             print!("{}", cluster::prepare(&context.settings, progress)?.manifest());
             Ok(0)
         }
-        Command::Replay { file, limit } => replay::replay(&file, limit),
         Command::Top(args) => top::top(args),
         Command::Ctl(args) => ctl::ctl(args),
+        Command::Replay { file, limit } => replay::replay(&file, limit),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }

@@ -11,8 +11,6 @@ use telegraphos_capture::{CaptureError, CaptureOptions, Link, Recorder};
 use telegraphos_transport::faults::{FaultEvent, FaultSink};
 
 use super::Fabric;
-use crate::control::Target;
-use crate::control::snapshot::Capture;
 
 /// Faults between two rounds of the loop that are noted; more are only counted.
 const MOST_NOTES: usize = 1024;
@@ -35,32 +33,20 @@ impl FaultSink for Notes {
 #[derive(Debug)]
 pub(super) struct Capturing {
     pub(super) recorder: Recorder,
+    pub(super) file: PathBuf,
+    /// What is captured; none means all.
+    pub(super) links: Vec<Link>,
     notes: Arc<Notes>,
-    file: PathBuf,
-    on: Target,
-}
-
-impl Capturing {
-    /// For those who ask.
-    pub(super) fn view(&self) -> Capture {
-        let counted = self.recorder.statistics();
-        Capture {
-            file: self.file.display().to_string(),
-            on: self.on.clone(),
-            packets: counted.records,
-            lost: counted.missing + counted.after_stop,
-        }
-    }
 }
 
 impl Fabric {
     /// Begins a capture; an earlier one ends.
-    pub(super) fn start_capture(&mut self, mut options: CaptureOptions, on: Target) -> Result<(), CaptureError> {
+    pub(super) fn start_capture(&mut self, mut options: CaptureOptions) -> Result<(), CaptureError> {
         self.stop_capture();
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
         options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock());
         options.late = self.accepted > 0;
-        let file = options.file.clone();
+        let (file, links) = (options.file.clone(), options.links.clone());
         let switches: Vec<(u16, &SwitchConfig)> =
             self.switches.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
         let mut recorder = Recorder::create(options, &switches)?;
@@ -74,7 +60,7 @@ impl Fabric {
             link.report_to(Some(notes.clone()));
         }
         info!("capturing to {}", file.display());
-        self.capturing = Some(Capturing { recorder, notes, file, on });
+        self.capturing = Some(Capturing { recorder, file, links, notes });
         Ok(())
     }
 

@@ -9,19 +9,18 @@ use fabric_topology::SwitchId;
 use log::info;
 use switch_core::{Attached, ClassStatistics, PortId};
 use telegraphos_capture::{CaptureOptions, Link};
-use telegraphos_transport::faults::FaultPlan;
+use telegraphos_transport::faults::{Direction, FaultPlan};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
 
-use super::capturing::Capturing;
 use super::config::{Config, FabricError, system};
 use super::connection::Role;
 use super::faults::{link_name, trunk_name};
 use super::{ControlServer, Fabric, Hosted, Limits, MetricsServer};
 use crate::control::protocol::VERSION;
 use crate::control::snapshot::{
-    FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status, SwitchView,
-    TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
+    Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status,
+    SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
 };
 use crate::control::{Controlled, Done, FaultSpec, Target};
 use crate::logging;
@@ -140,15 +139,6 @@ impl Fabric {
         self.touch(port);
     }
 
-    /// The trunk's name for commands: the lower switch first.
-    fn trunk_name(&self, index: usize) -> String {
-        let end = &self.trunks[index];
-        if end.ids.0 <= end.ids.1 {
-            return end.name.clone();
-        }
-        self.names(end.ids.1, end.ids.0)
-    }
-
     fn names(&self, a: SwitchId, b: SwitchId) -> String {
         match &self.config.plan {
             Some(plan) => format!("{}-{}", plan.topology.name(a), plan.topology.name(b)),
@@ -197,7 +187,7 @@ impl Fabric {
                 };
                 let ends: Vec<usize> = (0..self.trunks.len()).filter(known).collect();
                 if ends.is_empty() {
-                    let mut names: Vec<String> = (0..self.trunks.len()).map(|index| self.trunk_name(index)).collect();
+                    let mut names: Vec<String> = self.trunks.iter().map(|end| end.name.clone()).collect();
                     names.dedup();
                     let more = if names.len() > FEW { ", ..." } else { "" };
                     names.truncate(FEW);
@@ -209,6 +199,17 @@ impl Fabric {
                 (Vec::new(), ends)
             }
         })
+    }
+
+    /// Names of their faults, each once.
+    fn names_of(&self, on: &Target) -> Result<BTreeSet<String>, String> {
+        let (nodes, ends) = self.meant(on)?;
+        let links = nodes.into_iter().map(link_name);
+        Ok(links.chain(ends.into_iter().map(|index| trunk_name(&self.trunks[index].name))).collect())
+    }
+
+    fn faults_of(&self, name: &str) -> FaultSpec {
+        FaultSpec(self.faults.find(name).map(|link| link.plan()).unwrap_or_default())
     }
 
     /// Ends the connection of a node, if it has one; it is for the caller to keep it out.
@@ -261,7 +262,15 @@ impl Controlled for Fabric {
             switches: self.switches.iter().map(|hosted| hosted.id).collect(),
             trunks: self.trunks.len() as u32,
             trunks_up: trunks_up as u32,
-            capture: self.capturing.as_ref().map(Capturing::view),
+            capture: self.capturing.as_ref().map(|capturing| {
+                let counted = capturing.recorder.statistics();
+                Capture {
+                    file: capturing.file.display().to_string(),
+                    links: capturing.links.iter().map(Link::to_string).collect(),
+                    records: counted.records,
+                    lost: counted.missing + counted.after_stop,
+                }
+            }),
             log: logging::filter(),
         }
     }
@@ -330,40 +339,37 @@ impl Controlled for Fabric {
     }
 
     fn faults(&mut self) -> FaultsView {
-        let mut all: BTreeMap<Target, FaultView> = BTreeMap::new();
-        let mut add = |on: Target, faults: FaultSpec, down: bool| {
-            if down || !faults.is_none() {
-                all.insert(on.clone(), FaultView { on, faults, down });
+        let mut all: BTreeMap<Target, (FaultSpec, bool)> = BTreeMap::new();
+        for link in self.faults.all() {
+            let faults = FaultSpec(link.plan());
+            // The names of links there are those of targets here.
+            if let (false, Ok(on)) = (faults.is_none(), link.name().parse()) {
+                all.entry(on).or_default().0 = faults;
             }
-        };
-        for node in (0..self.config.nodes as NodeId).filter(|node| self.is_here(*node)) {
-            add(Target::Node(node), self.faults_of(&link_name(node)), self.commands.down.contains(&node));
         }
-        for (index, end) in self.trunks.iter().enumerate() {
-            add(Target::Trunk(self.trunk_name(index)), self.faults_of(&trunk_name(&end.name)), end.down);
+        for node in &self.commands.down {
+            all.entry(Target::Node(*node)).or_default().1 = true;
         }
-        let slow = all.values().filter_map(|view| match view.on {
-            Target::Node(node) => Some((node, view.faults.0.rate?)),
-            _ => None,
-        });
+        for end in self.trunks.iter().filter(|end| end.down) {
+            all.entry(Target::Trunk(end.name.clone())).or_default().1 = true;
+        }
         FaultsView {
-            slow: slow.collect(),
-            faults: all.into_values().collect(),
+            faults: all.into_iter().map(|(on, (faults, down))| FaultView { on, faults, down }).collect(),
             partition: self.commands.partition.clone(),
             crashed: self.commands.crashed.iter().copied().collect(),
         }
     }
 
     fn set_faults(&mut self, on: &Target, faults: &FaultSpec) -> Result<Done, String> {
-        let (nodes, ends) = self.meant(on)?;
-        let nodes = nodes.into_iter().map(link_name);
-        // Both ends of a trunk may be here.
-        let trunks: BTreeSet<String> = ends.iter().map(|index| trunk_name(&self.trunks[*index].name)).collect();
-        let names: Vec<String> = nodes.chain(trunks).collect();
-        info!("control: faults of {on} by command: {faults}");
+        let names = self.names_of(on)?;
+        info!(
+            "control: {on}: {} by command",
+            if faults.is_none() { "no faults".to_owned() } else { faults.to_string() }
+        );
         for name in &names {
-            self.set_faults(name, faults.0).map_err(|e| e.to_string())?;
+            self.faults.link(name).set(faults.0);
         }
+        self.place_faults();
         Ok(Done::changed(names.len()))
     }
 
@@ -426,10 +432,20 @@ impl Controlled for Fabric {
     }
 
     fn slow(&mut self, node: NodeId, bytes_per_second: Option<u64>) -> Result<Done, String> {
-        let name = link_name(self.node(node)?);
-        let FaultSpec(plan) = self.faults_of(&name);
-        self.set_faults(&name, FaultPlan { rate: bytes_per_second, ..plan }).map_err(|e| e.to_string())?;
-        Ok(Done::changed(1))
+        let node = self.node(node)?;
+        let link = self.faults.link(&link_name(node));
+        let before = link.plan();
+        let mut plan = FaultPlan { rate: bytes_per_second, ..before };
+        if before == FaultPlan::default() {
+            plan.only = Some(Direction::Send);
+        }
+        if plan == (FaultPlan { only: plan.only, ..FaultPlan::default() }) {
+            plan = FaultPlan::default();
+        }
+        info!(node = node; "control: node {node} is {} by command", if bytes_per_second.is_some() { "slow" } else { "as fast as ever" });
+        link.set(plan);
+        self.place_faults();
+        Ok(Done::changed(usize::from(plan != before)))
     }
 
     fn crash(&mut self, node: NodeId, out: bool) -> Result<Done, String> {
@@ -446,20 +462,24 @@ impl Controlled for Fabric {
 
     fn capture_start(&mut self, file: &Path, on: &Target) -> Result<Done, String> {
         let (nodes, ends) = self.meant(on)?;
-        let nodes = nodes.into_iter().map(Link::Node);
-        let ends = ends.into_iter().map(|index| Link::Trunk(self.trunks[index].ids.0, self.trunks[index].ids.1));
-        let links = if *on == Target::All { Vec::new() } else { nodes.chain(ends).collect() };
+        let mut links: Vec<Link> = nodes.into_iter().map(Link::Node).collect();
+        links.extend(ends.into_iter().map(|index| Link::Trunk(self.trunks[index].ids.0, self.trunks[index].ids.1)));
+        // A pipe is to be written to as it is.
+        if std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() > 0) {
+            return Err(format!("{} exists already: expected a new file, or a named pipe", file.display()));
+        }
+        let count = links.len();
+        let links = if *on == Target::All { Vec::new() } else { links };
         let options = CaptureOptions { file: file.to_owned(), links, ..CaptureOptions::default() };
-        self.start_capture(options, on.clone()).map_err(|e| e.to_string())?;
-        Ok(Done::changed(1))
+        self.start_capture(options).map_err(|e| e.to_string())?;
+        Ok(Done::changed(count))
     }
 
     fn capture_stop(&mut self) -> Result<Done, String> {
-        if self.capturing.is_none() {
-            return Err("nothing is being captured".into());
-        }
+        let Some(capturing) = &self.capturing else { return Err("nothing is being captured".into()) };
+        let file = capturing.file.display().to_string();
         self.stop_capture();
-        Ok(Done::changed(1))
+        Ok(Done { changed: 1, note: file })
     }
 
     fn log(&mut self, filter: &str) -> Result<Done, String> {
@@ -470,10 +490,6 @@ impl Controlled for Fabric {
 }
 
 impl Fabric {
-    fn faults_of(&self, name: &str) -> FaultSpec {
-        FaultSpec(self.faults.find(name).map(|link| link.plan()).unwrap_or_default())
-    }
-
     fn process(&self) -> Process {
         Process::measure(self.started, self.listener.path().display().to_string(), self.wakeups)
     }
@@ -489,7 +505,7 @@ impl Fabric {
             hosted.switch.statistics().of(Attached::Trunk(end.trunk, end.ids.1)).map(|port| port.classes)
         });
         TrunkEnd {
-            name: self.trunk_name(index),
+            name: end.name.clone(),
             switch: end.ids.0,
             peer: end.ids.1,
             transport: end.via.clone(),
@@ -499,7 +515,7 @@ impl Fabric {
             resets: life.resets,
             rtt_us: None,
             retransmissions: transports.retransmitted,
-            faulted: transports.faults,
+            faulted: self.faults.find(&trunk_name(&end.name)).map_or(0, |link| link.counts().total()),
             faults: self.faults_of(&trunk_name(&end.name)),
             classes: counted.as_ref().map(classes).unwrap_or_default(),
         }

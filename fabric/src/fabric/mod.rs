@@ -35,7 +35,7 @@ use telegraphos_transport::{Acceptor, Received, Transport, UnixTransport};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
 
-use crate::control::{ControlServer, Limits, Target};
+use crate::control::{ControlServer, Limits};
 use crate::limit::Limiter;
 use crate::metrics::MetricsServer;
 use capturing::Capturing;
@@ -157,7 +157,7 @@ impl Fabric {
             fabric.set_faults(&name, plan)?;
         }
         if let Some(options) = fabric.config.capture.take() {
-            fabric.start_capture(options, Target::All).map_err(Box::new)?;
+            fabric.start_capture(options).map_err(Box::new)?;
         }
         Ok(fabric)
     }
@@ -212,8 +212,8 @@ impl Fabric {
         let transports = self.connections.iter().flatten().filter_map(|c| c.transport.deadline());
         let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
         let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
-        let scheduled = self.schedule.deadline();
         let control = self.control.as_ref().and_then(ControlServer::deadline);
+        let scheduled = self.schedule.deadline();
         transports.chain(trunks).chain(acceptors).chain(self.tick).chain(scheduled).chain(control).min()
     }
 

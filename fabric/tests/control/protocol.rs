@@ -162,8 +162,11 @@ fn response() -> impl Strategy<Value = Response> {
         .prop_map(|(digest, switches, trunks)| TopologyView { digest, switches, trunks });
     let fault = (target(), faults(), any::<bool>()).prop_map(|(on, faults, down)| FaultView { on, faults, down });
     let nodes = || vec(any::<u16>(), 0..4);
-    let broken = (vec(fault, 0..4), vec(nodes(), 0..3), vec(any::<(u16, u64)>(), 0..3), nodes())
-        .prop_map(|(faults, partition, slow, crashed)| FaultsView { faults, partition, slow, crashed });
+    let broken = (vec(fault, 0..4), vec(nodes(), 0..3), nodes()).prop_map(|(faults, partition, crashed)| FaultsView {
+        faults,
+        partition,
+        crashed,
+    });
     prop_oneof![
         (0..4usize, ".{0,40}").prop_map(move |(k, text)| Response::Error(ErrorAnswer { kind: kinds[k], text })),
         (any::<u32>(), ".{0,20}").prop_map(|(changed, note)| Response::Done(Done { changed, note })),
