@@ -66,7 +66,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(both) => both,
         Err(e) => return service::usage("telegraphos-fabric", &e),
     };
-    service::start_log(settings.log.as_deref());
+    service::start_log(settings.log.as_deref(), settings.log_format, None);
     service::exit_code(serve(config))
 }
 

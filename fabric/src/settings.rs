@@ -7,6 +7,7 @@ use serde::Deserialize;
 use telegraphos_wire::WindowLayout;
 
 use crate::fabric::Config;
+use crate::logging::LogFormat;
 
 /// All settings; what is not given has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
@@ -45,6 +46,9 @@ pub struct Settings {
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
+    /// How lines of the log look [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 /// Why settings are refused.
@@ -116,6 +120,7 @@ impl Settings {
             silence_ms: self.silence_ms.or(other.silence_ms),
             stall_ms: self.stall_ms.or(other.stall_ms),
             log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
         }
     }
 

@@ -15,6 +15,7 @@
 
 mod address;
 mod error;
+pub mod faults;
 pub mod listener;
 mod open;
 pub mod send_queue;

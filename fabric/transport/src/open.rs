@@ -3,6 +3,7 @@
 
 use std::io;
 
+use crate::faults::{FaultyAcceptor, FaultyTransport, LinkFaults};
 use crate::unix::{UnixAcceptor, UnixTransport};
 use crate::{Acceptor, Address, OpenError, Transport};
 
@@ -13,11 +14,14 @@ pub struct Options {
     pub named: &'static str,
     /// Bytes that may wait at one end of a connection for a peer that does not read.
     pub buffer: usize,
+    /// A place for faults on the connection, with those of this link to begin with; a listener's connections have the same until
+    /// [`Transport::set_faults`].
+    pub faults: Option<LinkFaults>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { named: "address", buffer: 256 << 10 }
+        Options { named: "address", buffer: 256 << 10, faults: None }
     }
 }
 
@@ -26,10 +30,32 @@ fn missing(address: &Address) -> (io::Error, String) {
     (io::Error::new(io::ErrorKind::Unsupported, why), "choose unix:PATH or ring:PATH".to_owned())
 }
 
+/// What is reliable by itself has its faults above it.
+fn accepting(acceptor: impl Acceptor + 'static, options: &Options) -> Box<dyn Acceptor> {
+    match &options.faults {
+        Some(link) => Box::new(FaultyAcceptor::new(acceptor, link.clone())),
+        None => Box::new(acceptor),
+    }
+}
+
+fn connected(
+    transport: impl Transport + 'static,
+    address: &Address,
+    options: &Options,
+) -> Result<Box<dyn Transport>, OpenError> {
+    Ok(match &options.faults {
+        Some(link) => Box::new(
+            FaultyTransport::new(transport, link.clone())
+                .map_err(|e| OpenError::connect(address, e, "raise the limit of open files (ulimit -n)"))?,
+        ),
+        None => Box::new(transport),
+    })
+}
+
 /// Listens at `address`.
 pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>, OpenError> {
     match address {
-        Address::Unix(path) => Ok(Box::new(UnixAcceptor::bind(path, options)?)),
+        Address::Unix(path) => Ok(accepting(UnixAcceptor::bind(path, options)?, options)),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::listen(other, why, hint))
@@ -41,7 +67,7 @@ pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>,
 /// an error of the transport.
 pub fn connect(address: &Address, options: &Options) -> Result<Box<dyn Transport>, OpenError> {
     match address {
-        Address::Unix(path) => Ok(Box::new(UnixTransport::connect(path, options)?)),
+        Address::Unix(path) => connected(UnixTransport::connect(path, options)?, address, options),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::connect(other, why, hint))

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use crate::faults::LinkFaults;
+
 /// What one [`Transport::receive`] brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -58,8 +60,49 @@ pub trait Transport: Send + Debug {
     /// waits for an event.
     fn flush(&mut self, now: u64) -> io::Result<bool>;
 
+    /// From now on this connection has the faults of `link`. False, and nothing happens, if it was made without a place for faults
+    /// ([`Options::faults`](crate::Options::faults)).
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        let _ = link;
+        false
+    }
+
     /// What it counted so far.
     fn statistics(&self) -> TransportStatistics;
+}
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        (**self).fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        (**self).wants_write()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        (**self).deadline()
+    }
+
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
+        (**self).receive(now, buffer)
+    }
+
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
+        (**self).send(now, bytes)
+    }
+
+    fn flush(&mut self, now: u64) -> io::Result<bool> {
+        (**self).flush(now)
+    }
+
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        (**self).set_faults(link)
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        (**self).statistics()
+    }
 }
 
 /// Where connections come from.
@@ -76,7 +119,7 @@ pub trait Acceptor: Send + Debug {
 }
 
 /// A connected, unreliable datagram socket: each datagram arrives whole or not at all, perhaps twice, late, or changed. Under RDP and
-/// QUIC; faults stack on it. No call blocks; `now` is as for [`Transport`].
+/// QUIC; [`faults`](crate::faults) stack on it. No call blocks; `now` is as for [`Transport`].
 pub trait Datagrams: Send + Debug {
     /// The descriptor to poll for readable.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -100,8 +143,52 @@ pub trait Datagrams: Send + Debug {
     /// Sends what was held back and is due.
     fn flush(&mut self, now: u64) -> io::Result<()>;
 
+    /// From now on these datagrams have the faults of `link`. False, and nothing happens, if there is no place for faults.
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        let _ = link;
+        false
+    }
+
     /// What it counted so far.
     fn statistics(&self) -> TransportStatistics;
+}
+
+impl<D: Datagrams + ?Sized> Datagrams for Box<D> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        (**self).fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        (**self).wants_write()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        (**self).deadline()
+    }
+
+    fn max_len(&self) -> usize {
+        (**self).max_len()
+    }
+
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<bool> {
+        (**self).send(now, bytes)
+    }
+
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        (**self).receive(now, buffer)
+    }
+
+    fn flush(&mut self, now: u64) -> io::Result<()> {
+        (**self).flush(now)
+    }
+
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        (**self).set_faults(link)
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        (**self).statistics()
+    }
 }
 
 /// Counters of one end of a connection, since it was made. What a transport does not have stays 0.
