@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The dissector, the tables it is made from, and the code of `wire` agree. Reads captures with the real tshark.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
+
 mod common;
 
 use std::path::Path;

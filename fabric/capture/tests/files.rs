@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is in the file is what was given, and what happens when the file cannot take it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 mod common;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was captured of a switch is done again by a switch like it, and not by another.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 mod common;
 

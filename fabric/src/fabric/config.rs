@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use rustix::io::Errno;
 use switch_core::{ConfigError, SwitchConfig};
+use telegraphos_capture::{CaptureError, CaptureOptions};
+use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
 use telegraphos_transport::listener::ListenError;
 use telegraphos_transport::{AddressError, OpenError};
 use telegraphos_wire::WindowLayout;
@@ -40,6 +42,14 @@ pub struct Config {
     pub stall: Option<u64>,
     /// How trunks are opened.
     pub transport: telegraphos_transport::Options,
+    /// What is wrong from the start, by names such as `node:3`, `trunk:a-b` or `*`.
+    pub faults: Vec<(String, FaultPlan)>,
+    /// What goes wrong later.
+    pub schedule: Schedule,
+    /// Seed of all faults.
+    pub seed: u64,
+    /// What to capture from the start.
+    pub capture: Option<CaptureOptions>,
 }
 
 impl Config {
@@ -56,6 +66,10 @@ impl Config {
             silence: Some(DEFAULT_SILENCE),
             stall: Some(DEFAULT_STALL),
             transport: telegraphos_transport::Options::default(),
+            faults: Vec::new(),
+            schedule: Schedule::default(),
+            seed: 0,
+            capture: None,
         }
     }
 
@@ -96,6 +110,12 @@ pub enum FabricError {
         /// Why.
         why: AddressError,
     },
+    /// Faults of what is not there.
+    #[error("--fault: {0}")]
+    Fault(#[from] UnknownLink),
+    /// The capture cannot begin.
+    #[error(transparent)]
+    Capture(#[from] Box<CaptureError>),
     /// Which process of the plan this is, is not said, or is none of it.
     #[error(
         "{}: expected one of {}, the processes of the topology",

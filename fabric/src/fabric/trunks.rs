@@ -7,11 +7,13 @@ use fabric_topology::{SwitchId, TrunkId};
 use log::{debug, warn};
 use rustix::io::Errno;
 use switch_core::{Event, PortId};
+use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
 use telegraphos_transport::{Acceptor, Address, Options, Transport, UnixTransport};
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError};
 use super::connection::{OUT_ROOM, Role};
+use super::faults::trunk_name;
 use super::watch::Source;
 use super::{Fabric, Hosted};
 
@@ -37,7 +39,7 @@ enum Way {
 #[derive(Debug)]
 pub(super) struct TrunkEnd {
     pub(super) trunk: TrunkId,
-    /// Names of its switches, with a dash: this end first.
+    /// Names of its switches, with a dash, in the order of the topology.
     pub(super) name: String,
     /// The switch here, by its index.
     pub(super) switch: usize,
@@ -63,7 +65,7 @@ pub(super) struct Trunks {
 
 impl Trunks {
     /// Listens where the plan says so.
-    pub(super) fn of(config: &Config, hosted: &[Hosted]) -> Result<Trunks, FabricError> {
+    pub(super) fn of(config: &Config, hosted: &[Hosted], faults: &Faults) -> Result<Trunks, FabricError> {
         let mut trunks = Trunks { ends: Vec::new(), acceptors: Vec::new() };
         let Some(plan) = &config.plan else { return Ok(trunks) };
         let here = |switch: SwitchId| hosted.iter().position(|hosted| hosted.id == switch);
@@ -72,9 +74,9 @@ impl Trunks {
         for (trunk, both) in plan.topology.trunks().iter().enumerate() {
             let trunk = trunk as TrunkId;
             let first = trunks.ends.len();
+            let name = || format!("{}-{}", plan.topology.name(both.a), plan.topology.name(both.b));
             let mut end = |switch: usize, from: SwitchId, to: SwitchId, way: Way| {
-                let name = format!("{}-{}", plan.topology.name(from), plan.topology.name(to));
-                trunks.ends.push(TrunkEnd::new(trunk, name, switch, (from, to), way));
+                trunks.ends.push(TrunkEnd::new(trunk, name(), switch, (from, to), way));
             };
             match (here(both.a), here(both.b)) {
                 (None, None) => {}
@@ -89,7 +91,6 @@ impl Trunks {
                     };
                     // The plan has one for each trunk between processes.
                     let Some(meeting) = plan.address(trunk) else { continue };
-                    let name = || format!("{}-{}", plan.topology.name(from), plan.topology.name(to));
                     let address =
                         Address::from_str(&meeting.at).map_err(|why| FabricError::Address { name: name(), why })?;
                     if meeting.listener != from {
@@ -100,7 +101,9 @@ impl Trunks {
                     let index = known.unwrap_or(trunks.acceptors.len());
                     end(switch, from, to, Way::Listen(index));
                     if known.is_none() {
-                        let options = Options { named: "trunk", ..config.transport.clone() };
+                        // Until a caller has said which trunk it is.
+                        let link = faults.link(&trunk_name(&name()));
+                        let options = Options { named: "trunk", faults: Some(link), ..config.transport.clone() };
                         let acceptor = telegraphos_transport::listen(&address, &options)
                             .map_err(|why| FabricError::Trunk { name: name(), why: Box::new(why) })?;
                         listening.push((&meeting.at, index));
@@ -168,8 +171,10 @@ impl Fabric {
             Way::Inside(other) if *other < index => return Ok(()),
             Way::Inside(other) => {
                 let other = *other;
-                let options = &self.config.transport;
-                match in_process(options) {
+                // One end makes the faults of both directions.
+                match in_process(&self.config.transport)
+                    .and_then(|(near, far)| Ok((FaultyTransport::new(near, self.trunk_faults(index))?, far)))
+                {
                     Ok((near, far)) => {
                         self.trunk_opened(other, Box::new(far))?;
                         Ok(Box::new(near) as Box<dyn Transport>)
@@ -178,7 +183,8 @@ impl Fabric {
                 }
             }
             Way::Connect(address) => {
-                telegraphos_transport::connect(address, &self.config.transport).map_err(|e| e.to_string())
+                let options = Options { faults: Some(self.trunk_faults(index)), ..self.config.transport.clone() };
+                telegraphos_transport::connect(address, &options).map_err(|e| e.to_string())
             }
         };
         match opened {
@@ -242,8 +248,16 @@ impl Fabric {
         };
         // Refused there, by name, if it is for none.
         let Some(index) = meant.or_else(|| self.trunks.iter().position(ours)) else { return 0 };
+        let link = self.trunk_faults(index);
+        if let Some(connection) = self.connection(port) {
+            connection.transport.set_faults(&link);
+        }
         self.join_end(index, port);
         self.trunks[index].switch
+    }
+
+    fn trunk_faults(&self, index: usize) -> LinkFaults {
+        self.faults.link(&trunk_name(&self.trunks[index].name))
     }
 
     fn trunk_opened(&mut self, index: usize, transport: Box<dyn Transport>) -> Result<(), FabricError> {

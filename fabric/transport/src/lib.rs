@@ -5,6 +5,7 @@
 //!   Address ── listen ──► Acceptor ── accept ──► Transport ◄── connect ── Address
 //!                                                    │
 //!                 unix, in_process, ring: reliable by themselves
+//!                 datagram: RDP over UDP and Unix datagrams
 //! ```
 //!
 //! [`Transport`] has the contract, which `tests/conformance.rs` holds every transport to; `docs/transports.md` compares them.
@@ -14,6 +15,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod datagram;
 mod error;
 pub mod faults;
 pub mod listener;
@@ -23,6 +25,7 @@ mod traits;
 mod unix;
 
 pub use address::{Address, AddressError, HostPort};
+pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramTransport};
 pub use error::OpenError;
 pub use open::{Options, connect, listen};
 pub use traits::{Acceptor, Datagrams, Received, Transport, TransportStatistics};
