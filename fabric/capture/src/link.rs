@@ -31,7 +31,7 @@ impl fmt::Display for Link {
 
 /// A name that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no link: expected `node N`, `trunk A-B` (switch A's end of its trunk to B) or `switch S`")]
+#[error("{0:?} names no link: expected `node:N`, `trunk:A-B` (switch A's end of its trunk to B) or `switch:S`")]
 pub struct LinkError(String);
 
 impl FromStr for Link {
