@@ -64,6 +64,9 @@ pub struct Settings {
     /// Bytes after which the capture stops
     #[arg(long, value_name = "BYTES")]
     pub capture_limit: Option<u64>,
+    /// Bytes of each frame that are captured, 8 or more; such a capture cannot be replayed [default: all]
+    #[arg(long, value_name = "BYTES")]
+    pub capture_snap: Option<u32>,
     /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
     #[arg(long, value_name = "MS")]
     pub silence_ms: Option<u64>,
@@ -162,6 +165,7 @@ impl Settings {
             capture: self.capture.or(other.capture),
             capture_link: if self.capture_link.is_empty() { other.capture_link } else { self.capture_link },
             capture_limit: self.capture_limit.or(other.capture_limit),
+            capture_snap: self.capture_snap.or(other.capture_snap),
             silence_ms: self.silence_ms.or(other.silence_ms),
             stall_ms: self.stall_ms.or(other.stall_ms),
             control: self.control.or(other.control),
@@ -235,6 +239,7 @@ impl Settings {
                 file: file.clone(),
                 links,
                 limit: self.capture_limit,
+                snap: self.capture_snap,
                 ..CaptureOptions::default()
             });
         }

@@ -31,7 +31,7 @@ impl fmt::Display for Link {
 
 /// A name that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no link: expected `node N`, `trunk A-B` (switch A's end of its trunk to B) or `switch S`")]
+#[error("{0:?} names no link: expected `node:N`, `trunk:A-B` (switch A's end of its trunk to B) or `switch:S`")]
 pub struct LinkError(String);
 
 impl FromStr for Link {
@@ -40,7 +40,8 @@ impl FromStr for Link {
     fn from_str(text: &str) -> Result<Link, LinkError> {
         let number = |text: &str| text.parse().ok();
         let parse = || {
-            let (kind, which) = text.trim().split_once(' ')?;
+            // With a colon as `telegraphos ctl` has it, which needs no quotes.
+            let (kind, which) = text.trim().split_once([' ', ':'])?;
             match kind {
                 "switch" => number(which).map(Link::Switch),
                 "node" => number(which).map(Link::Node),
@@ -63,6 +64,7 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         for link in [Link::Switch(0), Link::Node(4095), Link::Trunk(7, 2)] {
             assert_eq!(link.to_string().parse(), Ok(link));
+            assert_eq!(link.to_string().replace(' ', ":").parse(), Ok(link));
         }
         for wrong in ["", "node", "node x", "node 70000", "trunk 3", "trunk 3-", "port 3", "node 3 4"] {
             let error = wrong.parse::<Link>().unwrap_err().to_string();

@@ -24,8 +24,10 @@ const MIN_LIMIT: u64 = 4096;
 /// What to capture, and where to.
 #[derive(Clone, Debug, Default)]
 pub struct CaptureOptions {
-    /// The file; one that exists is emptied. A named pipe needs a reader first.
+    /// The file; one that exists is emptied, unless it must be new. A named pipe needs a reader first.
     pub file: PathBuf,
+    /// Refuse a file that exists: for those who ask from elsewhere (`telegraphos ctl`).
+    pub new: bool,
     /// The links to capture; none means all. Only a capture of all can be replayed.
     pub links: Vec<Link>,
     /// Bytes after which the capture stops.
@@ -155,8 +157,8 @@ impl Recorder {
         let links = options.links.iter().map(Link::to_string).collect();
         let header = Header::new(options.epoch, links, options.late, switches);
         let header = header.to_text().map_err(|e| CaptureError::Header(e.to_string()))?;
-        let sink =
-            Sink::open(&options.file).map_err(|source| CaptureError::Create { file: options.file.clone(), source })?;
+        let sink = Sink::open(&options.file, options.new)
+            .map_err(|source| CaptureError::Create { file: options.file.clone(), source })?;
         let mut recorder = Recorder {
             filter: (!options.links.is_empty()).then(|| options.links.iter().copied().collect()),
             options,

@@ -70,18 +70,20 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Opens (or empties) `path`, mode 0600: a capture holds what the guests' memory holds.
-    pub(crate) fn open(path: &Path) -> io::Result<Sink> {
-        Sink::with_capacity(path, CAPACITY)
+    /// Opens (or empties) `path`, mode 0600: a capture holds what the guests' memory holds. If it must be `new`, one that exists
+    /// is an error.
+    pub(crate) fn open(path: &Path, new: bool) -> io::Result<Sink> {
+        Sink::with_capacity(path, new, CAPACITY)
     }
 
-    fn with_capacity(path: &Path, capacity: usize) -> io::Result<Sink> {
+    fn with_capacity(path: &Path, new: bool, capacity: usize) -> io::Result<Sink> {
         // A named pipe without a reader is refused instead of waited for; a reader is waited for later, by the thread.
         let nonblocking = rustix::fs::OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .write(true)
             .create(true)
-            .truncate(true)
+            .create_new(new)
+            .truncate(!new)
             .mode(0o600)
             .custom_flags(nonblocking.bits() as i32)
             .open(path)?;
@@ -217,7 +219,7 @@ mod tests {
         let path = dir.path().join("pipe");
         nix_mkfifo(&path);
         let mut reader = OpenOptions::new().read(true).custom_flags(0o4000).open(&path).unwrap();
-        let sink = Sink::with_capacity(&path, 1 << 20).unwrap();
+        let sink = Sink::with_capacity(&path, false, 1 << 20).unwrap();
         let mut block = Vec::new();
         pcapng::interface(&mut block, &"x".repeat(1000), "", 0);
         let taken = (0..10_000).filter(|_| sink.push(&block) == Pushed::Taken).count();
@@ -245,14 +247,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
         nix_mkfifo(&path);
-        assert_eq!(Sink::open(&path).unwrap_err().raw_os_error(), Some(6));
+        assert_eq!(Sink::open(&path, false).unwrap_err().raw_os_error(), Some(6));
     }
 
     #[test]
     fn what_was_given_is_in_the_file_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let sink = Sink::open(&path).unwrap();
+        let sink = Sink::open(&path, true).unwrap();
         let mut all = Vec::new();
         for number in 0..5000 {
             let mut block = Vec::new();
@@ -263,6 +265,8 @@ mod tests {
         assert!(sink.close());
         assert_eq!(std::fs::read(&path).unwrap(), all);
         assert_eq!(sink.written(), all.len() as u64);
+        assert_eq!(Sink::open(&path, true).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), all);
         use std::os::unix::fs::PermissionsExt;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
