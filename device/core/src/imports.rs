@@ -911,6 +911,11 @@ impl Hib {
         self.issuer.waiting_total
     }
 
+    /// Stores (or elements) accepted through an open import and not dropped, and how many of those are finished: what quiet waits for.
+    pub fn import_progress(&self, number: u16) -> Option<(u64, u64)> {
+        self.issuer.open_import(number).map(|import| (import.issued, import.finished))
+    }
+
     /// The value that the next IMPORT_STATE event of an import tells: TG_IMPORT_* bits, its latched status in bits 31:16.
     pub fn import_state(&self, number: u16) -> u64 {
         let Some(import) = self.issuer.imports.get(usize::from(number)).and_then(|i| i.as_deref()) else { return 0 };
