@@ -433,8 +433,17 @@ impl Fabric {
 
     fn notice(&mut self, notice: &Notice) {
         let (kind, level) = match notice {
-            Notice::Joined { .. } | Notice::Left { .. } | Notice::Reset { .. } => ("joins", Level::Info),
-            Notice::Refused { .. } | Notice::Exhausted { .. } | Notice::Violation { .. } => ("complaints", Level::Warn),
+            Notice::Joined { .. }
+            | Notice::Left { .. }
+            | Notice::Reset { .. }
+            | Notice::Reached { .. }
+            | Notice::Lost { .. }
+            | Notice::TrunkUp { .. } => ("joins", Level::Info),
+            Notice::Refused { .. }
+            | Notice::Exhausted { .. }
+            | Notice::Violation { .. }
+            | Notice::TrunkDown { .. }
+            | Notice::TrunkRefused { .. } => ("complaints", Level::Warn),
         };
         if let Some(more) = self.admit(kind) {
             log!(level, "{notice}{more}");
@@ -453,17 +462,18 @@ impl Fabric {
     }
 
     fn log_statistics(&self) {
-        let Statistics { nodes, joined, refused, violations, answered } = self.switch.statistics();
+        let Statistics { ports, joined, refused, violations, answered, .. } = self.switch.statistics();
         info!(
             "{joined} joins, {refused} refused, {violations} thrown out, {answered} requests to absent nodes answered"
         );
-        for (node, counted) in nodes.iter().enumerate() {
+        for counted in ports {
             for class in Class::ALL {
                 let c = counted.classes[class as usize];
                 if c.received_packets + c.sent_packets + c.dropped > 0 {
                     info!(
-                        "node {node}, {class:?}: {} packets ({} bytes) from it, {} ({}) to it, {} of these stalled, at \
+                        "{}, {class:?}: {} packets ({} bytes) from it, {} ({}) to it, {} of these stalled, at \
                          most {} at once; {} dropped",
+                        counted.attached,
                         c.received_packets,
                         c.received_bytes,
                         c.sent_packets,

@@ -440,15 +440,10 @@ impl World {
                 Some(free) => hib.free[class as usize] = free,
                 None => return fail("credits_never_negative", format!("node {node} has no place for {packet:?}")),
             }
-            // What goes before this class, and could go, has gone.
-            for ((from, to, other), waiting) in &self.pending {
-                let Some(first) = waiting.front() else { continue };
-                let could = *other == Class::Reply
-                    || hib.free[*other as usize] > 0
-                        && (*from == node || hib.told.get(from).copied() == life_of(first));
-                if *to == node && *other > class && could {
-                    return fail("i13_replies_first", format!("node {node} got {class:?} before {other:?}"));
-                }
+            // A reply waits for nobody.
+            let mut replies = self.pending.iter().filter(|((_, to, other), _)| *to == node && *other == Class::Reply);
+            if replies.any(|(_, waiting)| !waiting.is_empty()) {
+                return fail("i13_replies_first", format!("node {node} got {class:?} before a reply"));
             }
         }
         self.order.push(packet.src);
