@@ -35,11 +35,13 @@ pub(crate) enum Kind {
     Consumer,
     /// A node's board has a deadline.
     Deadline,
-    /// A switch has a deadline.
+    /// A node whose link has ended says hello again.
+    Link,
+    /// A switch is told the time.
     Switch,
 }
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Fault,
     Kind::Up,
     Kind::Down,
@@ -50,6 +52,7 @@ const KINDS: [Kind; 11] = [
     Kind::Driver,
     Kind::Consumer,
     Kind::Deadline,
+    Kind::Link,
     Kind::Switch,
 ];
 
@@ -214,7 +217,7 @@ mod tests {
                 for _ in 0..random.below(3) {
                     let spans = [1, 10_000, 1 << WIDTH, SPAN, 3 * SPAN, 1000 * SPAN];
                     let at = now + random.below(spans[random.below(6) as usize]);
-                    let kind = KINDS[random.below(11) as usize];
+                    let kind = KINDS[random.below(12) as usize];
                     agenda.add(at, kind, number);
                     plain.push(Reverse((at, kind, number)));
                 }

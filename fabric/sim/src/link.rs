@@ -63,3 +63,21 @@ impl Room {
         self.left
     }
 }
+
+/// One direction of a trunk.
+#[derive(Debug, Default)]
+pub(crate) struct Direction {
+    pub(crate) pipe: Pipe,
+    pub(crate) room: Room,
+}
+
+impl Direction {
+    /// `number` is that of this direction, `port` that of its output among all.
+    pub(crate) fn send(&mut self, now: Time, frame: Frame, number: u32, port: u32, costs: &Costs, agenda: &mut Agenda) {
+        let latency = costs.trunk_latency + costs.switch_crossing;
+        if self.pipe.send(now, frame, costs.trunk_bandwidth, latency) {
+            self.pipe.next().into_iter().for_each(|at| agenda.add(at, Kind::Trunk, number));
+        }
+        self.room.used(now, &self.pipe, port, agenda);
+    }
+}

@@ -71,6 +71,11 @@ impl Pipe {
         self.frames.pop_front().map(|(_, frame)| frame)
     }
 
+    /// Forgets what has crossed.
+    pub(crate) fn start_counting(&mut self) {
+        (self.bytes, self.packets, self.busy) = (0, 0, 0);
+    }
+
     /// The link breaks: what is on it is lost. Packets among it.
     pub(crate) fn cut(&mut self) -> u64 {
         let lost = self.frames.iter().filter(|(_, f)| matches!(f, Frame::Packet(_) | Frame::Forward { .. })).count();

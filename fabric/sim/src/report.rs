@@ -95,6 +95,8 @@ pub struct ClassReport {
     pub delivered: u64,
     /// Packets that waited in a switch, for a credit, room, or others before them.
     pub stalls: u64,
+    /// Those of them that found no credit.
+    pub credit_stalls: u64,
     /// The most that waited for one output.
     pub depth_max: u64,
 }
@@ -213,12 +215,13 @@ pub(crate) fn report(simulation: &Simulation) -> Report {
         .map(|(class, name)| {
             let index = class as usize;
             let shares = simulation.shares.iter().flat_map(|(_, shares)| shares.iter().enumerate());
-            let (stalls, depth_max) = simulation.waits(class);
+            let (stalls, credit_stalls, depth_max) = simulation.waits_of_operations(class);
             ClassReport {
                 class: name,
                 fairness: fairness(shares.filter(|(node, _)| issues(*node, class)).map(|(_, shares)| shares[index])),
                 delivered: statistics.delivered_of[index],
                 stalls,
+                credit_stalls,
                 depth_max,
             }
         })
@@ -237,7 +240,7 @@ pub(crate) fn report(simulation: &Simulation) -> Report {
     hottest(&mut pairs);
     Report {
         nodes: plan.nodes,
-        topology: simulation.topology(),
+        topology: simulation.label().to_owned(),
         seed: plan.seed,
         duration_ps: duration,
         packets: Packets {
@@ -306,11 +309,11 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "\n{:<10}{:>12}{:>11}{:>10}{:>8}{:>10}{:>10}{:>10}",
-            "class", "delivered", "stalls", "deepest", "nodes", "Jain", "least", "most"
+            "\n{:<10}{:>12}{:>11}{:>11}{:>10}{:>8}{:>10}{:>10}{:>10}",
+            "class", "delivered", "stalls", "no credit", "deepest", "nodes", "Jain", "least", "most"
         )?;
         for c in &self.classes {
-            write!(f, "{:<10}{:>12}{:>11}{:>10}", c.class, c.delivered, c.stalls, c.depth_max)?;
+            write!(f, "{:<10}{:>12}{:>11}{:>11}{:>10}", c.class, c.delivered, c.stalls, c.credit_stalls, c.depth_max)?;
             match &c.fairness {
                 Some(s) => {
                     let jain = format!("{}.{:06}", s.jain_ppm / 1_000_000, s.jain_ppm % 1_000_000);

@@ -4,15 +4,17 @@
 use crate::agenda::{Agenda, Kind};
 use crate::driver::Task;
 use crate::layout::Segment;
-use crate::link::Link;
+use crate::link::{Direction, Link};
 use crate::node::{Node, World};
 use crate::plan::Plan;
 use crate::report::{self, Report, TrunkReport};
 use crate::statistics::Statistics;
-use crate::units::Time;
+use crate::units::{MICROSECOND, Time};
 use crate::workload::{Fault, FaultKind, Operation, Workload, WorkloadError};
+use fabric_topology::{SwitchId, Topology, TrunkId};
 use hib_core::Action;
-use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig};
+use std::sync::Arc;
+use switch_core::{Action as SwitchAction, Event as SwitchEvent, Part, Switch, SwitchConfig};
 use telegraphos_wire::{Class, NodeId};
 
 /// Why a simulation cannot be run, or has no end.
@@ -21,6 +23,18 @@ pub enum SimulationError {
     /// The workload is wrong.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// A fault breaks a trunk that the topology does not have.
+    #[error("trunk of fault {fault}: no trunk joins the switches {a} and {b} of {topology}")]
+    NoTrunk {
+        /// Which, from 1 on.
+        fault: usize,
+        /// The one switch.
+        a: u16,
+        /// The other.
+        b: u16,
+        /// What the topology is called.
+        topology: String,
+    },
     /// A switch refuses its configuration.
     #[error("the switch: {0}")]
     Switch(#[from] switch_core::ConfigError),
@@ -46,7 +60,14 @@ pub struct Simulation {
     pub(crate) plan: Plan,
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
-    pub(crate) switch: Switch,
+    /// By switch.
+    switches: Vec<Switch>,
+    /// Two for each trunk: from its lower end, from its upper end.
+    trunks: Vec<Direction>,
+    topology: Arc<Topology>,
+    label: String,
+    /// By class: packets that had waited in the switches, and for credits, before the operations.
+    waited: [(u64, u64); 4],
     pub(crate) statistics: Statistics,
     agenda: Agenda,
     now: Time,
@@ -62,16 +83,30 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A cluster of so many nodes around one switch, switched off.
-    pub fn new(workload: Workload, nodes: u32, seed: u64) -> Result<Simulation, SimulationError> {
+    /// A cluster, switched off. `label` is what reports call its topology.
+    pub fn new(
+        workload: Workload,
+        topology: Arc<Topology>,
+        label: &str,
+        seed: u64,
+    ) -> Result<Simulation, SimulationError> {
+        let nodes = topology.nodes();
         let plan = Plan::new(workload, nodes, seed)?;
         let mut config = SwitchConfig::new(nodes);
         config.window = Some(plan.window);
         config.credits = [plan.workload.switch.credits; 4];
-        Ok(Simulation {
+        config.silence = plan.workload.switch.silence.map(|silence| silence / MICROSECOND);
+        config.stall = config.silence;
+        let alone = topology.switches() == 1;
+        let part = |switch| (!alone).then(|| Part { topology: topology.clone(), switch });
+        let switches = (0..topology.switches()).map(|id| Switch::new(SwitchConfig { part: part(id), ..config.clone() }));
+        let simulation = Simulation {
             nodes: (0..nodes as NodeId).map(|id| Node::new(id, &plan)).collect(),
             links: (0..nodes).map(|_| Link::default()).collect(),
-            switch: Switch::new(config)?,
+            switches: switches.collect::<Result<_, _>>()?,
+            trunks: topology.trunks().iter().flat_map(|_| [Direction::default(), Direction::default()]).collect(),
+            label: label.to_owned(),
+            waited: [(0, 0); 4],
             statistics: Statistics::default(),
             agenda: Agenda::new(),
             now: 0,
@@ -81,8 +116,23 @@ impl Simulation {
             faults_met: 0,
             actions: Vec::new(),
             switch_actions: Vec::new(),
+            topology,
             plan,
-        })
+        };
+        for (index, fault) in simulation.plan.workload.faults.iter().enumerate() {
+            match fault.trunk {
+                Some([a, b]) if simulation.trunk_between(a, b).is_none() => {
+                    return Err(SimulationError::NoTrunk { fault: index + 1, a, b, topology: label.to_owned() });
+                }
+                _ => {}
+            }
+        }
+        Ok(simulation)
+    }
+
+    fn trunk_between(&self, a: SwitchId, b: SwitchId) -> Option<TrunkId> {
+        let other = |trunk: &&TrunkId| a != b && self.topology.other_end(**trunk, a) == b;
+        self.topology.trunks_of(a).iter().find(other).copied()
     }
 
     /// Sets the cluster up, performs all operations, and says how it went.
@@ -94,6 +144,15 @@ impl Simulation {
 
     /// Switches everything on, and opens and joins what the workload needs.
     pub fn set_up(&mut self) -> Result<(), SimulationError> {
+        if let Some(interval) = self.tick_interval() {
+            for switch in 0..self.switches.len() as u32 {
+                self.agenda.add(self.now + interval, Kind::Switch, switch);
+            }
+        }
+        for trunk in 0..self.topology.trunks().len() as TrunkId {
+            self.join_trunk(trunk);
+        }
+        self.run_until_idle();
         // One after the other: what all have to hear of all is never under way at once.
         for id in 0..self.nodes.len() {
             self.connect(id as NodeId);
@@ -197,10 +256,11 @@ impl Simulation {
         self.statistics = Statistics::default();
         self.calls = 0;
         for link in &mut self.links {
-            for pipe in [&mut link.up, &mut link.down] {
-                (pipe.bytes, pipe.packets, pipe.busy) = (0, 0, 0);
-            }
+            link.up.start_counting();
+            link.down.start_counting();
         }
+        self.trunks.iter_mut().for_each(|direction| direction.pipe.start_counting());
+        self.waited = Class::ALL.map(|class| self.waits(class)).map(|(all, credit, _)| (all, credit));
     }
 
     /// The moment, in picoseconds since everything was switched on.
@@ -218,18 +278,38 @@ impl Simulation {
         report::report(self)
     }
 
-    /// Packets of a class that waited in the switches, and the most for one output.
-    pub(crate) fn waits(&self, class: Class) -> (u64, u64) {
-        let counted = self.switch.statistics().nodes.iter().map(|node| &node.classes[class as usize]);
-        counted.fold((0, 0), |(stalls, deepest), c| (stalls + c.stalls, deepest.max(c.depth_max)))
+    /// Packets of a class that have waited in the switches, those of them for a credit, and the most for one output, since everything was
+    /// switched on.
+    fn waits(&self, class: Class) -> (u64, u64, u64) {
+        let ports = self.switches.iter().flat_map(|switch| &switch.statistics().ports);
+        let counted = ports.map(|port| &port.classes[class as usize]);
+        counted.fold((0, 0, 0), |(all, credit, deepest), c| {
+            (all + c.stalls, credit + c.credit_stalls, deepest.max(c.depth_max))
+        })
     }
 
-    pub(crate) fn trunk_reports(&self, _duration: Time) -> Vec<TrunkReport> {
-        Vec::new()
+    /// The same, of the operations; the deepest queue is that of the set-up too.
+    pub(crate) fn waits_of_operations(&self, class: Class) -> (u64, u64, u64) {
+        let ((all, credit, deepest), before) = (self.waits(class), self.waited[class as usize]);
+        (all - before.0, credit - before.1, deepest)
     }
 
-    pub(crate) fn topology(&self) -> String {
-        "star".into()
+    pub(crate) fn trunk_reports(&self, duration: Time) -> Vec<TrunkReport> {
+        let directions = self.topology.trunks().iter().flat_map(|trunk| [(trunk.a, trunk.b), (trunk.b, trunk.a)]);
+        directions
+            .zip(&self.trunks)
+            .map(|((from, to), Direction { pipe, .. })| TrunkReport {
+                from,
+                to,
+                packets: pipe.packets,
+                bytes: pipe.bytes,
+                load_milli: report::share_milli(pipe.busy, duration),
+            })
+            .collect()
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.label
     }
 
     // ---- the loop ----
@@ -267,7 +347,17 @@ impl Simulation {
                 if let Some(at) = pipe.next() {
                     self.agenda.add(at.max(self.now), kind, number);
                 }
-                self.switch_event(SwitchEvent::Frame { port: number, frame });
+                self.switch_event(self.switch_of(id), SwitchEvent::Frame { port: number, frame });
+            }
+            Kind::Trunk => {
+                let pipe = &mut self.trunks[index].pipe;
+                let Some(frame) = pipe.receive(self.now) else { return };
+                if let Some(at) = pipe.next() {
+                    self.agenda.add(at.max(self.now), kind, number);
+                }
+                // What comes by one direction comes to the end from which the other starts.
+                let other = number ^ 1;
+                self.switch_event(self.start_of(other), SwitchEvent::Frame { port: self.trunk_port(number / 2), frame });
             }
             Kind::Down => {
                 let pipe = &mut self.links[index].down;
@@ -278,8 +368,18 @@ impl Simulation {
                 self.with(id, |node, world| node.arrive(world, frame));
             }
             Kind::Room => {
-                let frames = self.links[index].room.free(self.plan.workload.switch.room);
-                self.switch_event(SwitchEvent::PortRoom { port: number, frames });
+                let room = self.plan.workload.switch.room;
+                match number.checked_sub(self.plan.nodes) {
+                    None => {
+                        let frames = self.links[index].room.free(room);
+                        self.switch_event(self.switch_of(id), SwitchEvent::PortRoom { port: number, frames });
+                    }
+                    Some(direction) => {
+                        let frames = self.trunks[direction as usize].room.free(room);
+                        let port = self.trunk_port(direction / 2);
+                        self.switch_event(self.start_of(direction), SwitchEvent::PortRoom { port, frames });
+                    }
+                }
             }
             Kind::Step => self.with(id, |node, world| node.step(world)),
             Kind::Processor => {
@@ -289,7 +389,14 @@ impl Simulation {
             Kind::Driver => self.with(id, |node, world| node.interrupt(world)),
             Kind::Consumer => self.with(id, |node, world| node.consume(world)),
             Kind::Deadline => self.with(id, |node, world| node.deadline(world)),
-            Kind::Trunk | Kind::Switch => {}
+            Kind::Link => self.reconnect(id),
+            Kind::Switch => {
+                let now = self.now / MICROSECOND;
+                self.switch_event(number as SwitchId, SwitchEvent::Tick { now });
+                if let Some(interval) = self.tick_interval() {
+                    self.agenda.add(self.now + interval, kind, number);
+                }
+            }
         }
     }
 
@@ -316,18 +423,48 @@ impl Simulation {
         result
     }
 
-    // ---- the switch ----
+    // ---- the switches ----
 
-    fn switch_event(&mut self, event: SwitchEvent) {
+    fn switch_of(&self, node: NodeId) -> SwitchId {
+        self.topology.switch_of(node).unwrap_or(0)
+    }
+
+    /// The switch from which a direction of a trunk starts.
+    fn start_of(&self, direction: u32) -> SwitchId {
+        let trunk = self.topology.trunks().get(direction as usize / 2);
+        trunk.map_or(0, |trunk| if direction % 2 == 0 { trunk.a } else { trunk.b })
+    }
+
+    /// The port of a trunk at both of its ends; those of nodes are numbered by these.
+    fn trunk_port(&self, trunk: u32) -> u32 {
+        self.plan.nodes + trunk
+    }
+
+    fn tick_interval(&self) -> Option<Time> {
+        self.plan.workload.switch.silence.map(|silence| silence / 4)
+    }
+
+    fn switch_event(&mut self, switch: SwitchId, event: SwitchEvent) {
         let mut actions = std::mem::take(&mut self.switch_actions);
-        self.switch.handle(event, &mut actions);
+        self.switches[usize::from(switch)].handle(event, &mut actions);
+        let nodes = self.plan.nodes;
         let mut ended = Vec::new();
         for action in actions.drain(..) {
             match action {
                 SwitchAction::Send(port, frame) => {
                     let costs = &self.plan.workload.costs;
-                    let link = &mut self.links[port as usize];
-                    link.send_down(self.now, frame, port as NodeId, costs, &mut self.agenda);
+                    match port.checked_sub(nodes) {
+                        None => {
+                            let link = &mut self.links[port as usize];
+                            link.send_down(self.now, frame, port as NodeId, costs, &mut self.agenda);
+                        }
+                        Some(trunk) => {
+                            let from_upper = self.topology.trunks()[trunk as usize].a != switch;
+                            let number = 2 * trunk + u32::from(from_upper);
+                            let direction = &mut self.trunks[number as usize];
+                            direction.send(self.now, frame, number, nodes + number, costs, &mut self.agenda);
+                        }
+                    }
                 }
                 SwitchAction::Close(port) => ended.push(port),
                 SwitchAction::Notice(_) => {}
@@ -335,24 +472,38 @@ impl Simulation {
         }
         self.switch_actions = actions;
         for port in ended {
-            self.thrown_out(port);
+            match port.checked_sub(nodes) {
+                None => self.thrown_out(port as NodeId),
+                Some(trunk) => self.break_trunk(trunk as TrunkId),
+            }
         }
     }
 
-    /// The switch has ended a link; the board is told, and is not connected again.
-    fn thrown_out(&mut self, port: u32) {
+    /// The switch has ended a link. The board learns of it, when it looks, and says hello again.
+    fn thrown_out(&mut self, id: NodeId) {
         self.statistics.thrown_out += 1;
-        let id = port as NodeId;
         self.cut_link(id);
-        self.switch_event(SwitchEvent::PortClosed { port });
-        self.with(id, |node, world| node.link_down(world));
+        self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
+        self.agenda.add(self.now + self.plan.workload.costs.link_latency, Kind::Link, id.into());
+    }
+
+    fn reconnect(&mut self, id: NodeId) {
+        if self.nodes[usize::from(id)].up {
+            self.with(id, |node, world| node.link_down(world));
+            self.open_port(id);
+            self.with(id, |node, world| node.say_hello(world));
+        }
     }
 
     fn connect(&mut self, id: NodeId) {
+        self.open_port(id);
+        self.with(id, |node, world| node.start(world));
+    }
+
+    fn open_port(&mut self, id: NodeId) {
         let room = self.plan.workload.switch.room;
         self.links[usize::from(id)].room.open(room);
-        self.switch_event(SwitchEvent::PortOpened { port: id.into(), room });
-        self.with(id, |node, world| node.start(world));
+        self.switch_event(self.switch_of(id), SwitchEvent::PortOpened { port: id.into(), room });
     }
 
     /// What is on a link is lost.
@@ -361,11 +512,35 @@ impl Simulation {
         self.statistics.lost += link.up.cut() + link.down.cut();
     }
 
+    fn join_trunk(&mut self, trunk: TrunkId) {
+        let room = self.plan.workload.switch.room;
+        for direction in [2 * u32::from(trunk), 2 * u32::from(trunk) + 1] {
+            self.trunks[direction as usize].room.open(room);
+            let port = self.trunk_port(trunk.into());
+            self.switch_event(self.start_of(direction), SwitchEvent::TrunkOpened { port, room, trunk });
+        }
+    }
+
+    /// Both ends learn of it; what is on the way is lost.
+    fn break_trunk(&mut self, trunk: TrunkId) {
+        for direction in [2 * u32::from(trunk), 2 * u32::from(trunk) + 1] {
+            self.statistics.lost += self.trunks[direction as usize].pipe.cut();
+            let port = self.trunk_port(trunk.into());
+            self.switch_event(self.start_of(direction), SwitchEvent::PortClosed { port });
+        }
+    }
+
     // ---- faults ----
 
     fn fault(&mut self, index: usize) {
         self.faults_met += 1;
-        let Fault { kind, node, lasts, .. } = self.plan.workload.faults[index];
+        let Fault { kind, node, trunk, lasts, .. } = self.plan.workload.faults[index];
+        if let Some(trunk) = trunk.and_then(|[a, b]| self.trunk_between(a, b)) {
+            return match kind {
+                FaultKind::TrunkDown => self.break_trunk(trunk),
+                _ => self.join_trunk(trunk),
+            };
+        }
         let Some(id) = node else { return };
         let up = self.nodes[usize::from(id)].up;
         match kind {
@@ -380,7 +555,7 @@ impl Simulation {
 
     fn crash(&mut self, id: NodeId) {
         self.cut_link(id);
-        self.switch_event(SwitchEvent::PortClosed { port: id.into() });
+        self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
         self.with(id, |node, world| {
             node.guest.abort(world);
             node.up = false;

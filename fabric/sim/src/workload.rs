@@ -325,11 +325,14 @@ pub struct SwitchSizes {
     pub credits: u32,
     /// Frames that an output takes before the first of them has left.
     pub room: u32,
+    /// After so long a node that says nothing, or returns no credit, is given up; by default never.
+    #[serde(deserialize_with = "units::some_time")]
+    pub silence: Option<Time>,
 }
 
 impl Default for SwitchSizes {
     fn default() -> SwitchSizes {
-        SwitchSizes { credits: 256, room: 8 }
+        SwitchSizes { credits: 256, room: 8, silence: None }
     }
 }
 
@@ -447,6 +450,10 @@ impl Workload {
         between("board.credits", self.board.credits.into(), 1, 65_536)?;
         between("switch.credits", self.switch.credits.into(), 1, 65_536)?;
         between("switch.room", self.switch.room.into(), 1, 1 << 20)?;
+        if let Some(silence) = self.switch.silence.filter(|silence| *silence < 40 * MICROSECOND) {
+            // The switch counts microseconds, and asks several times before it gives up.
+            return Err(wrong("switch.silence", units::show_time(silence), "at least 40 us"));
+        }
         self.check_costs()?;
         self.check_pattern(nodes)?;
         self.faults.iter().enumerate().try_for_each(|(index, fault)| fault.check(index, nodes))
