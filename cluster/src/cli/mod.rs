@@ -8,6 +8,7 @@ mod notify;
 mod plot;
 mod replicas;
 mod run;
+mod sim;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
@@ -106,6 +107,15 @@ enum Command {
         #[command(flatten)]
         settings: Settings,
     },
+    /// Simulates a cluster of up to 4096 nodes in virtual time: latencies, throughput, fairness
+    #[command(
+        after_help = "Examples:\n  telegraphos sim\n  telegraphos sim --nodes 1024 --topology torus:32x32 --workload \
+                            fabric/sim/workloads/mixed.toml --seed 7\n  telegraphos sim --cost --nodes 4096 --plot \
+                            sim-cost.svg\n\nThe same arguments give the same report, byte for byte; what it took is told on \
+                            stderr. The exit code is 1\nif an operation ended twice or never, or anything came out of order. \
+                            docs/simulator.md has the workload file."
+    )]
+    Sim(sim::SimArgs),
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -181,6 +191,7 @@ fn execute(cli: Cli) -> Result<u8> {
             print!("{}", cluster::prepare(&context.settings, progress)?.manifest());
             Ok(0)
         }
+        Command::Sim(args) => sim::sim(&args, cli.quiet),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }

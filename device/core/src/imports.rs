@@ -549,6 +549,10 @@ impl Hib {
                 }
             }
             let Some((_, waiting)) = peer.waiting.pop_front() else { return };
+            if peer.waiting.is_empty() {
+                // The next goes to the same place in memory: with thousands of peers this is what a store costs.
+                peer.waiting.clear();
+            }
             let (body, sent) = match waiting {
                 Waiting::Store { import, at, size, data } => {
                     let context = self.left_queue(import, out);
@@ -1006,7 +1010,7 @@ impl Hib {
         }
         self.reachable(command.node)?;
         let body = Body::Lookup {
-            name: command.name,
+            name: Box::new(command.name),
             secret: command.secret,
             uid: command.uid,
             rights: Rights(command.rights),

@@ -15,7 +15,7 @@ use crate::workload::Operation;
 use hib_core::{Bar, Event, Hib};
 use std::collections::VecDeque;
 use telegraphos_wire::context::{self, Argument, Launch};
-use telegraphos_wire::{Aperture, AtomicOp, NodeId, UNIT};
+use telegraphos_wire::{Aperture, AtomicOp, NodeId, Status, UNIT};
 
 /// An import of a partner's segment, and what was accepted through it and has not ended: when each was to be issued.
 #[derive(Debug)]
@@ -23,13 +23,23 @@ struct Path {
     node: NodeId,
     segment: Segment,
     open: bool,
-    /// It is being closed or opened, or will be.
-    opening: bool,
+    /// It could not be opened; what it waits for.
+    retry: Retry,
     /// Number of the last store or element, counted from 1 since it was opened.
     number: u64,
     pending: VecDeque<Time>,
     /// What the board has counted as finished.
     finished: u64,
+}
+
+/// When an import is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Retry {
+    Never,
+    /// The driver's next turn: its name may have been published.
+    Later,
+    /// The node's return.
+    WhenUp,
 }
 
 /// An operation that ends by a word.
@@ -89,7 +99,7 @@ impl Guest {
             node,
             segment,
             open: false,
-            opening: false,
+            retry: Retry::Never,
             number: 0,
             pending: VecDeque::new(),
             finished: 0,
@@ -135,7 +145,6 @@ impl Guest {
                 _ => plan.has(Operation::Enqueue),
             };
             if wanted {
-                path.opening = true;
                 tasks.push(Task::Import { node: path.node, segment: path.segment, import });
             }
         }
@@ -147,13 +156,19 @@ impl Guest {
     }
 
     /// An import has been opened, or could not be.
-    pub(crate) fn imported(&mut self, world: &mut World<'_>, id: NodeId, import: u16, ok: bool) {
+    pub(crate) fn imported(&mut self, world: &mut World<'_>, id: NodeId, import: u16, status: Status) {
+        let ok = status.is_ok();
         match import {
             OWN_DATA => self.own_data = ok,
             OWN_PAGE => self.own_page = ok,
             _ => {
                 if let Some(path) = self.path(import) {
-                    (path.open, path.opening) = (ok, false);
+                    path.open = ok;
+                    path.retry = match status {
+                        Status::Ok => Retry::Never,
+                        Status::NodeDown | Status::LinkDown => Retry::WhenUp,
+                        _ => Retry::Later,
+                    };
                     if ok {
                         (path.number, path.finished) = (0, 0);
                     }
@@ -166,7 +181,7 @@ impl Guest {
     /// The board has cut an import: it is closed, and opened again.
     pub(crate) fn import_lost(&mut self, driver: &mut Driver, import: u16) {
         let Some(path) = self.path(import).filter(|path| path.open) else { return };
-        (path.open, path.opening) = (false, true);
+        path.open = false;
         let task = Task::Import { node: path.node, segment: path.segment, import };
         driver.add(Task::Close { import });
         driver.add(task);
@@ -174,15 +189,19 @@ impl Guest {
 
     /// A node has come: what is not open of it is opened.
     pub(crate) fn node_up(&mut self, driver: &mut Driver, node: NodeId) {
-        for (import, path) in (PARTNERS..).zip(&mut self.paths).filter(|(_, path)| path.node == node) {
-            path.retry(driver, import);
+        for (import, path) in (PARTNERS..).zip(&mut self.paths) {
+            if path.node == node && path.retry != Retry::Never {
+                path.open_again(driver, import);
+            }
         }
     }
 
     /// The driver tries again what did not succeed.
     pub(crate) fn retry_imports(&mut self, driver: &mut Driver) {
         for (import, path) in (PARTNERS..).zip(&mut self.paths) {
-            path.retry(driver, import);
+            if path.retry == Retry::Later {
+                path.open_again(driver, import);
+            }
         }
     }
 
@@ -343,6 +362,10 @@ impl Guest {
         let mut count = 0;
         while self.paths[index].pending.len() > still {
             let Some(since) = self.paths[index].pending.pop_front() else { return };
+            if self.paths[index].pending.is_empty() {
+                // The next goes to the same place in memory.
+                self.paths[index].pending.clear();
+            }
             count += 1;
             self.ended(world, id, operation, since, ok && count <= answered);
         }
@@ -389,17 +412,11 @@ impl Guest {
 }
 
 impl Path {
-    fn retry(&mut self, driver: &mut Driver, import: u16) {
+    fn open_again(&mut self, driver: &mut Driver, import: u16) {
         let task = Task::Import { node: self.node, segment: self.segment, import };
-        if self.wanted() && !driver.has(task) {
-            self.opening = true;
+        if !driver.has(task) {
             driver.add(task);
         }
-    }
-
-    /// It was open once, or should have been, and nobody is opening it.
-    fn wanted(&self) -> bool {
-        !self.open && self.opening
     }
 }
 
@@ -416,7 +433,7 @@ pub(crate) fn class_of(operation: Operation) -> usize {
 impl Node {
     /// The processor's turn.
     pub(crate) fn issue(&mut self, world: &mut World<'_>) {
-        if self.guest.called != Some(world.now) {
+        if self.guest.called.is_none_or(|called| called > world.now) {
             return; // An earlier call has taken its place.
         }
         self.guest.called = None;

@@ -17,6 +17,9 @@
 #![forbid(unsafe_code)]
 
 mod agenda;
+mod audit;
+#[cfg(feature = "bugs")]
+mod bugs;
 mod driver;
 mod guest;
 mod histogram;
@@ -34,6 +37,8 @@ mod statistics;
 pub mod units;
 mod workload;
 
+#[cfg(feature = "bugs")]
+pub use bugs::Bugs;
 pub use histogram::Histogram;
 pub use report::{ClassReport, Fairness, Latency, OperationReport, Packets, Pair, Report, TrunkReport};
 pub use simulation::{Simulation, SimulationError};

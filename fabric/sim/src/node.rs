@@ -226,8 +226,9 @@ impl Node {
             return;
         }
         let Some((_, step, op)) = self.steps.pop_front() else { return };
-        if let Some((next, ..)) = self.steps.front() {
-            world.agenda.add((*next).max(world.now), Kind::Step, self.id.into());
+        match self.steps.front() {
+            Some((next, ..)) => world.agenda.add((*next).max(world.now), Kind::Step, self.id.into()),
+            None => self.steps.clear(),
         }
         let (result, changed) = self.memory.perform(op);
         self.handle(world, Event::StepDone { step, result });
@@ -311,7 +312,7 @@ impl Node {
         let failed = !done.status.is_ok();
         match done.task {
             Task::Import { import, .. } => {
-                self.guest.imported(world, self.id, import, !failed);
+                self.guest.imported(world, self.id, import, done.status);
                 // Unless the node has gone, whose return is an event, the name may be published soon.
                 if failed && !matches!(done.status, Status::NodeDown | Status::LinkDown) {
                     self.call_driver(world, world.plan.workload.costs.retry);

@@ -68,7 +68,12 @@ impl Pipe {
         if self.next()? > now {
             return None;
         }
-        self.frames.pop_front().map(|(_, frame)| frame)
+        let frame = self.frames.pop_front().map(|(_, frame)| frame);
+        if self.frames.is_empty() {
+            // The next goes to the same place in memory.
+            self.frames.clear();
+        }
+        frame
     }
 
     /// Forgets what has crossed.

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     mix: Vec<(u64, Operation)>,
     /// Picoseconds between the operations of a node; 0 without a rate.
     pub(crate) interval: u64,
+    #[cfg(feature = "bugs")]
+    pub(crate) bugs: crate::Bugs,
 }
 
 impl Plan {
@@ -48,12 +50,31 @@ impl Plan {
             expected: "a power of two from 8 to 8192".into(),
         })?;
         let interval = workload.load.rate.map_or(0, |rate| crate::units::SECOND / rate);
-        Ok(Plan { window: layout::window(nodes), shape, partners, senders, mix, interval, nodes, seed, workload })
+        Ok(Plan {
+            window: layout::window(nodes),
+            shape,
+            partners,
+            senders,
+            mix,
+            interval,
+            nodes,
+            seed,
+            workload,
+            #[cfg(feature = "bugs")]
+            bugs: crate::Bugs::default(),
+        })
     }
 
     pub(crate) fn board(&self, node: NodeId) -> HibConfig {
         let index = usize::from(node);
-        layout::board(&self.workload, node, self.nodes, self.partners[index].nodes.len(), self.senders[index])
+        let partners = self.partners[index].nodes.len();
+        #[allow(unused_mut, reason = "a bug may be put in")]
+        let mut config = layout::board(&self.workload, node, self.nodes, partners, self.senders[index]);
+        #[cfg(feature = "bugs")]
+        {
+            config.bug = self.bugs.board;
+        }
+        config
     }
 
     /// The operation that `draw` stands for, which is below [`Plan::parts`].

@@ -61,7 +61,7 @@ pub struct Simulation {
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
     /// By switch.
-    switches: Vec<Switch>,
+    pub(crate) switches: Vec<Switch>,
     /// Two for each trunk: from its lower end, from its upper end.
     trunks: Vec<Direction>,
     topology: Arc<Topology>,
@@ -90,13 +90,35 @@ impl Simulation {
         label: &str,
         seed: u64,
     ) -> Result<Simulation, SimulationError> {
-        let nodes = topology.nodes();
-        let plan = Plan::new(workload, nodes, seed)?;
+        let plan = Plan::new(workload, topology.nodes(), seed)?;
+        Simulation::of(plan, topology, label)
+    }
+
+    /// The same, with deliberate bugs that checks must find.
+    #[cfg(feature = "bugs")]
+    pub fn with_bugs(
+        workload: Workload,
+        topology: Arc<Topology>,
+        label: &str,
+        seed: u64,
+        bugs: crate::Bugs,
+    ) -> Result<Simulation, SimulationError> {
+        let mut plan = Plan::new(workload, topology.nodes(), seed)?;
+        plan.bugs = bugs;
+        Simulation::of(plan, topology, label)
+    }
+
+    fn of(plan: Plan, topology: Arc<Topology>, label: &str) -> Result<Simulation, SimulationError> {
+        let nodes = plan.nodes;
         let mut config = SwitchConfig::new(nodes);
         config.window = Some(plan.window);
         config.credits = [plan.workload.switch.credits; 4];
         config.silence = plan.workload.switch.silence.map(|silence| silence / MICROSECOND);
         config.stall = config.silence;
+        #[cfg(feature = "bugs")]
+        {
+            config.bug = plan.bugs.switch;
+        }
         let alone = topology.switches() == 1;
         let part = |switch| (!alone).then(|| Part { topology: topology.clone(), switch });
         let switches = (0..topology.switches()).map(|id| Switch::new(SwitchConfig { part: part(id), ..config.clone() }));
