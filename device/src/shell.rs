@@ -19,7 +19,7 @@ use hib_core::{Event, HibConfig};
 use log::{debug, info, warn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use telegraphos_fabric::listener::{ListenError, Listener};
+use telegraphos_transport::listener::{ListenError, Listener};
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};

@@ -35,6 +35,7 @@ mod interface;
 mod lane;
 mod neighbour;
 mod nodes;
+pub mod pairs;
 mod statistics;
 mod switch;
 

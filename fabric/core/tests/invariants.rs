@@ -3,15 +3,17 @@
 //! it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+mod common;
 mod world;
 
+use common::{Failure, class_of, fail, multicast, packet};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use switch_core::{Action, Attached, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation};
 use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{AtomicOp, Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
-use world::{Failure, Op, Sizes, World, check_schedule, class_of, fail, multicast, packet, schedules};
+use world::{Op, Sizes, World, check_schedule, schedules};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 

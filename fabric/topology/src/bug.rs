@@ -12,4 +12,10 @@ pub enum Bug {
     NoDateline,
     /// Deadlock: a pair of switches of a graph gets the first layer, whether that closes a cycle or not.
     UncheckedLayers,
+    /// Connection: from one switch there is no route to another.
+    ForgetRoute,
+    /// Connection: a route turns back before it arrives, again and again.
+    TurnBack,
+    /// Layers: a route uses one more than there are.
+    LayerBeyond,
 }

@@ -9,7 +9,7 @@
 //! layer 1 travels what still has to cross the wrap-around trunk, in layer 0 what has crossed it or need not. Rings of up to four
 //! switches need no second layer, since no route goes over the wrap-around trunk and on in the same direction.
 
-use crate::{Bug, SwitchId, TrunkId};
+use crate::{Bug, Hop, SwitchId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
@@ -41,7 +41,7 @@ impl Line {
             return straight;
         }
         let size = i32::from(self.size);
-        let upward = straight.rem_euclid(size);
+        let upward = if straight < 0 { straight + size } else { straight };
         if 2 * upward == size && !self.upward_ties {
             straight
         } else if 2 * upward <= size {
@@ -123,7 +123,7 @@ impl Grid {
         }
     }
 
-    pub(crate) fn next(&self, at: SwitchId, destination: SwitchId) -> Option<TrunkId> {
+    pub(crate) fn hop(&self, at: SwitchId, destination: SwitchId) -> Option<Hop> {
         let (x, y) = self.lines(at, destination);
         // The number within the line of the trunk upward from `at` is `at`, that downward one less; from 0 it is the wrap-around.
         let along = |line: &Line| match line.displacement() {
@@ -131,20 +131,13 @@ impl Grid {
             _ => line.at.checked_sub(1).unwrap_or(line.size - 1),
         };
         let along_x = self.trunks_along(self.width);
-        Some(match self.step(&x, &y)? {
+        let step = self.step(&x, &y)?;
+        let trunk = match step {
             Step::X(x) => y.at * along_x + along(x),
             Step::Y(y) => self.height * along_x + along(y) * self.width + x.at,
-        })
-    }
-
-    pub(crate) fn layer(&self, at: SwitchId, destination: SwitchId) -> u8 {
-        if !self.dateline || self.has(Bug::NoDateline) {
-            return 0;
-        }
-        let (x, y) = self.lines(at, destination);
-        match self.step(&x, &y) {
-            Some(Step::X(line) | Step::Y(line)) => u8::from(line.size > 4 && line.wraps()),
-            None => 0,
-        }
+        };
+        let (Step::X(line) | Step::Y(line)) = step;
+        let layered = self.dateline && !self.has(Bug::NoDateline);
+        Some(Hop { trunk, layer: u8::from(layered && line.size > 4 && line.wraps()) })
     }
 }

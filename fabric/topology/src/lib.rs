@@ -5,7 +5,8 @@
 //!   Topology ── switches, joined by trunks; each node at one switch
 //!      │  hop       next trunk and layer of a route                 grid.rs, tree.rs: closed forms
 //!      │  children  where the tree of one source goes on            graph.rs: tables, layers.rs: their layers
-//!      └  check     proof that no routes can block each other in a circle
+//!      │  check     proof that no routes can block each other in a circle
+//!   Plan ────── with names, the processes that host the switches, the addresses of trunks between them: one file
 //! ```
 //!
 //! Every topology keeps these promises, which [`Topology::check`] verifies:
@@ -22,15 +23,25 @@
 #![forbid(unsafe_code)]
 
 mod bug;
+mod check;
+mod dependencies;
+mod digest;
+mod draw;
 mod error;
+mod graph;
 mod grid;
+mod layers;
 mod lists;
+mod plan;
 mod shape;
+mod svg;
 mod topology;
 mod tree;
 
 pub use bug::Bug;
+pub use check::{Channel, CheckError, CheckReport};
 pub use error::TopologyError;
+pub use plan::{Plan, PlanError, TrunkAddress};
 pub use shape::Shape;
 pub use telegraphos_wire::NodeId;
 pub use topology::{Hop, Topology, Trunk};

@@ -35,6 +35,12 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// Whether this is meant as the name of a regular topology, right or wrong, and not as that of a file.
+    pub fn is_meant_by(text: &str) -> bool {
+        let name = text.split_once(':').map_or(text, |(name, _)| name);
+        matches!(name, "star" | "tree" | "mesh" | "torus")
+    }
+
     /// How many switches it has, if that is not more than there may be and the sizes make sense.
     pub(crate) fn switches(self) -> Result<u16, TopologyError> {
         let count = match self {

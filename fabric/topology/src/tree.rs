@@ -33,6 +33,22 @@ impl Tree {
             .0
     }
 
+    /// Trunks between the root and `switch`.
+    pub(crate) fn level(&self, switch: SwitchId) -> u16 {
+        let mut level = 0;
+        let mut at = switch;
+        while at != 0 {
+            at = self.above(at);
+            level += 1;
+        }
+        level
+    }
+
+    /// The first and the last of the switches below `switch`; a leaf has none.
+    pub(crate) fn below(&self, switch: SwitchId) -> Option<(SwitchId, SwitchId)> {
+        (switch < self.first_leaf()).then(|| (self.arity * switch + 1, self.arity * switch + self.arity))
+    }
+
     pub(crate) fn next(&self, at: SwitchId, destination: SwitchId) -> Option<TrunkId> {
         if at == destination {
             return None;

@@ -28,7 +28,7 @@ impl Switch {
             switch: part.switch,
             peer: part.topology.other_end(trunk, part.switch),
             epoch,
-            topology: digest(&part.topology),
+            topology: part.topology.digest(),
             credits: self.config.credits,
         };
         out.push(Action::Send(port, frame));
@@ -70,7 +70,7 @@ impl Switch {
         if version != PROTOCOL_VERSION {
             return refused(self, Refusal::Version, version.into(), PROTOCOL_VERSION.into(), false, out);
         }
-        let digest = digest(&part.topology);
+        let digest = part.topology.digest();
         if topology != digest {
             return refused(self, Refusal::Topology, topology, digest, false, out);
         }
@@ -210,8 +210,4 @@ impl Switch {
         }
         self.pass(place, Queued { packet, members: Vec::new(), paid: Some(paid) }, out)
     }
-}
-
-fn digest(_: &fabric_topology::Topology) -> u64 {
-    7 // TODO(lead)
 }

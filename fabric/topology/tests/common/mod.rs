@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use fabric_topology::{SwitchId, Topology, TrunkId};
 
 /// A channel: a trunk, the end it leads to, a layer.
-pub type Channel = (TrunkId, SwitchId, u8);
+pub(crate) type Channel = (TrunkId, SwitchId, u8);
 /// A step of a route: from which switch, by which channel.
-pub type Step = (SwitchId, Channel);
+pub(crate) type Step = (SwitchId, Channel);
 
 /// The route, or what is wrong with it.
-pub fn route(t: &Topology, source: SwitchId, destination: SwitchId) -> Result<Vec<Step>, String> {
+pub(crate) fn route(t: &Topology, source: SwitchId, destination: SwitchId) -> Result<Vec<Step>, String> {
     let mut at = source;
     let mut steps = Vec::new();
     let mut seen = BTreeSet::from([source]);
@@ -38,7 +38,7 @@ fn trunks(route: &[Step]) -> Vec<TrunkId> {
 }
 
 /// Fewest trunks from one switch to each.
-pub fn distances(t: &Topology, source: SwitchId) -> Vec<Option<usize>> {
+pub(crate) fn distances(t: &Topology, source: SwitchId) -> Vec<Option<usize>> {
     let mut distance = vec![None; t.switches().into()];
     distance[usize::from(source)] = Some(0);
     let mut queue = VecDeque::from([source]);
@@ -56,16 +56,16 @@ pub fn distances(t: &Topology, source: SwitchId) -> Vec<Option<usize>> {
 
 /// What all routes add up to.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Totals {
-    pub diameter: usize,
-    pub hops: usize,
-    pub channels: usize,
-    pub dependencies: usize,
+pub(crate) struct Totals {
+    pub(crate) diameter: usize,
+    pub(crate) hops: usize,
+    pub(crate) channels: usize,
+    pub(crate) dependencies: usize,
 }
 
 /// Walks every route and checks: as short as can be, the same trunks back, each part a route, the tree of each source, layers in
 /// range, no cycle of channels.
-pub fn promises(t: &Topology) -> Result<Totals, String> {
+pub(crate) fn promises(t: &Topology) -> Result<Totals, String> {
     let switches = t.switches();
     let mut waits: BTreeMap<Channel, BTreeSet<Channel>> = BTreeMap::new();
     let mut totals = Totals { diameter: 0, hops: 0, channels: 0, dependencies: 0 };
@@ -120,4 +120,60 @@ pub fn promises(t: &Topology) -> Result<Totals, String> {
         }
     }
     if waits.is_empty() { Ok(totals) } else { Err(format!("a cycle among {waits:?}")) }
+}
+
+/// Numbers that follow from a seed (splitmix64).
+pub(crate) struct Numbers(pub(crate) u64);
+
+impl Numbers {
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+/// Runs `check` for so many seeds, with `TELEGRAPHOS_SCALE=full` for more, with `TELEGRAPHOS_SEED=n` for that one. A failure names
+/// its seed.
+pub(crate) fn seeds(ci: u64, full: u64, check: impl Fn(&mut Numbers) -> Result<(), String>) {
+    let of = |seed: u64| {
+        if let Err(e) = check(&mut Numbers(seed)) {
+            panic!("TELEGRAPHOS_SEED={seed}: {e}");
+        }
+    };
+    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
+        return of(seed.parse().unwrap());
+    }
+    let full_scale = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full");
+    (0..if full_scale { full } else { ci }).for_each(of);
+}
+
+/// Names for so many switches.
+pub(crate) fn names(switches: usize) -> Vec<String> {
+    (0..switches).map(|i| format!("s{i}")).collect()
+}
+
+/// Trunks of a random connected graph: a random tree, and up to `more` others, in random order and direction.
+pub(crate) fn random_trunks(numbers: &mut Numbers, switches: usize, more: usize) -> Vec<(SwitchId, SwitchId)> {
+    let mut trunks = BTreeSet::new();
+    for i in 1..switches {
+        trunks.insert((numbers.below(i), i));
+    }
+    for _ in 0..more {
+        let (p, q) = (numbers.below(switches), numbers.below(switches));
+        if p != q {
+            trunks.insert((p.min(q), p.max(q)));
+        }
+    }
+    let mut mixed: Vec<_> = trunks.into_iter().map(|(p, q)| (p as SwitchId, q as SwitchId)).collect();
+    for i in (1..mixed.len()).rev() {
+        mixed.swap(i, numbers.below(i + 1));
+        if numbers.below(2) == 0 {
+            mixed[i] = (mixed[i].1, mixed[i].0);
+        }
+    }
+    mixed
 }

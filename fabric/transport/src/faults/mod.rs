@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Faults on purpose: seeded middleware over connections, so that a network can misbehave without touching the host's.
+//!
+//! ```text
+//!   RDP, QUIC                                  frames
+//!      │                                          │
+//!   FaultyDatagrams ── loss, corruption, ...   FaultyTransport ── delays; anything else is a link reset
+//!      │                                          │
+//!   dyn Datagrams                              dyn Transport (reliable: Unix stream, ring, in-process)
+//! ```
+//!
+//! A [`FaultPlan`] says what is wrong with a link, a [`LinkFaults`] is the handle by which it can be changed at any time, [`Faults`]
+//! has all links of a process by name, and a [`Schedule`] changes them at given times. Both middlewares stack: on each other, and on
+//! anything that has the trait.
+//!
+//! The same seed, link name and sequence of calls give the same faults: dice are thrown for each datagram (each 1024 bytes of a
+//! stream) in a fixed number, whatever the plan says at that moment.
+
+mod datagrams;
+mod delay;
+mod lane;
+mod link;
+mod plan;
+mod registry;
+mod schedule;
+mod transport;
+
+pub use datagrams::FaultyDatagrams;
+pub use link::{Direction, FaultCounts, FaultEvent, FaultKind, FaultSink, LinkFaults};
+pub use plan::{Chance, FaultPlan, PlanError};
+pub use registry::{Faults, UnknownLink};
+pub use schedule::{Schedule, ScheduleError, Scheduled};
+pub(crate) use transport::FaultyAcceptor;
+pub use transport::FaultyTransport;

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Faults over what is reliable.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::delay::Delay;
+use super::link::{Bell, Seen};
+use super::{Direction, FaultEvent, FaultKind, LinkFaults};
+use crate::{Acceptor, Received, Transport, TransportStatistics};
+
+/// Bytes taken from below at once.
+const BATCH: usize = 64 << 10;
+
+/// A reliable transport with faults. Latency, jitter and rate delay its bytes. It cannot lose, change, double or reorder any, nor be
+/// down and stay connected: in the place of these the connection is reset, the bytes ahead of the fault being lost with it.
+#[derive(Debug)]
+pub struct FaultyTransport<T> {
+    /// None once reset.
+    inner: Option<T>,
+    /// Readable for: `inner`, as far as it is wanted at present, and `bell`.
+    epoll: OwnedFd,
+    /// What of `inner` is watched.
+    watched: EventFlags,
+    bell: Bell,
+    seen: Seen,
+    out: Delay,
+    into: Delay,
+    /// The inner one said so.
+    ended: bool,
+    buffer: Box<[u8]>,
+    counted: TransportStatistics,
+}
+
+impl<T: Transport> FaultyTransport<T> {
+    /// `inner` with the faults of `link`.
+    pub fn new(inner: T, link: LinkFaults) -> io::Result<FaultyTransport<T>> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = link.bell()?;
+        epoll::add(&epoll, bell.fd(), EventData::new_u64(0), EventFlags::IN)?;
+        let mut made = FaultyTransport {
+            epoll,
+            watched: EventFlags::empty(),
+            bell,
+            out: Delay::new(Direction::Send, &link),
+            into: Delay::new(Direction::Receive, &link),
+            seen: Seen::new(link),
+            ended: false,
+            buffer: vec![0; BATCH].into_boxed_slice(),
+            counted: TransportStatistics::default(),
+            inner: Some(inner),
+        };
+        made.watch()?;
+        Ok(made)
+    }
+
+    /// Watches of the inner one what can be used now.
+    fn watch(&mut self) -> io::Result<()> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        let mut wanted = EventFlags::empty();
+        if !self.ended && self.into.room() > 0 {
+            wanted |= EventFlags::IN;
+        }
+        if inner.wants_write() {
+            wanted |= EventFlags::OUT;
+        }
+        if wanted != self.watched {
+            let data = EventData::new_u64(1);
+            // Not as an empty set: epoll would report hang-ups all the same, for ever.
+            if wanted.is_empty() {
+                epoll::delete(&self.epoll, inner.fd())?;
+            } else if self.watched.is_empty() {
+                epoll::add(&self.epoll, inner.fd(), data, wanted)?;
+            } else {
+                epoll::modify(&self.epoll, inner.fd(), data, wanted)?;
+            }
+            self.watched = wanted;
+        }
+        Ok(())
+    }
+
+    /// The plan of now; ends the connection if that says so.
+    fn plan(&mut self, now: u64) -> io::Result<super::FaultPlan> {
+        let (plan, changed) = self.seen.update();
+        if self.inner.is_none() {
+            return Err(self.reset_error());
+        }
+        if changed {
+            self.bell.hush();
+            // A change between the look and the hush would otherwise go unheard.
+            return self.plan(now);
+        }
+        if plan.down {
+            self.report(now, FaultKind::Down);
+            return Err(self.reset(now));
+        }
+        Ok(plan)
+    }
+
+    fn report(&self, now: u64, kind: FaultKind) {
+        let direction = Direction::Send;
+        self.seen.link().fault(FaultEvent { link: "", now, direction, kind, number: 0, delay: 0, bytes: &[] });
+    }
+
+    fn reset(&mut self, now: u64) -> io::Error {
+        if let Some(inner) = self.inner.take() {
+            self.report(now, FaultKind::Reset);
+            self.counted = inner.statistics();
+            if !self.watched.is_empty() {
+                // It is closed at once anyway, as far as this process is concerned.
+                let _ = epoll::delete(&self.epoll, inner.fd());
+            }
+            // Whoever sleeps on this end is to hear of it; it is never hushed.
+            self.bell.ring();
+        }
+        self.reset_error()
+    }
+
+    fn reset_error(&self) -> io::Error {
+        let text = format!("the link {} was reset by an injected fault", self.seen.link().name());
+        io::Error::new(io::ErrorKind::ConnectionReset, text)
+    }
+}
+
+impl<T: Transport> Transport for FaultyTransport<T> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        // The descriptor is readable then.
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        let inner = self.inner.as_ref()?;
+        // What has arrived here but cannot go on waits for the inner one, not for a time.
+        let out = if inner.wants_write() { None } else { self.out.deadline() };
+        [inner.deadline(), out, self.into.deadline()].into_iter().flatten().min()
+    }
+
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
+        let plan = self.plan(now)?;
+        let Some(inner) = &mut self.inner else { return Err(self.reset_error()) };
+        if !plan.concerns(Direction::Receive) && self.into.is_empty() && !self.ended {
+            let got = inner.receive(now, buffer)?;
+            match got {
+                Received::Bytes(n) => self.into.pass(n),
+                Received::Nothing => {}
+                Received::End => self.ended = true,
+            }
+            self.watch()?;
+            return Ok(got);
+        }
+        let room = self.into.room().min(BATCH);
+        if !self.ended && room > 0 {
+            match inner.receive(now, &mut self.buffer[..room])? {
+                Received::Bytes(n) => {
+                    if self.into.offer(now, &plan, self.seen.link(), &self.buffer[..n]).is_err() {
+                        return Err(self.reset(now));
+                    }
+                }
+                Received::Nothing => {}
+                Received::End => self.ended = true,
+            }
+        }
+        let arrived = self.into.arrived(now);
+        let len = arrived.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&arrived[..len]);
+        self.into.used(len);
+        self.watch()?;
+        Ok(match len {
+            0 if self.ended && self.into.is_empty() => Received::End,
+            0 => Received::Nothing,
+            n => Received::Bytes(n),
+        })
+    }
+
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
+        let plan = self.plan(now)?;
+        let Some(inner) = &mut self.inner else { return Err(self.reset_error()) };
+        if !plan.concerns(Direction::Send) && self.out.is_empty() {
+            let taken = inner.send(now, bytes)?;
+            self.out.pass(taken);
+            return Ok(taken);
+        }
+        let taken = bytes.len().min(self.out.room());
+        if self.out.offer(now, &plan, self.seen.link(), &bytes[..taken]).is_err() {
+            return Err(self.reset(now));
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self, now: u64) -> io::Result<bool> {
+        self.plan(now)?;
+        let Some(inner) = &mut self.inner else { return Err(self.reset_error()) };
+        let mut done = true;
+        loop {
+            let arrived = self.out.arrived(now);
+            if arrived.is_empty() {
+                break;
+            }
+            let taken = inner.send(now, arrived)?;
+            self.out.used(taken);
+            if taken == 0 {
+                done = inner.flush(now)?;
+                if !done {
+                    break;
+                }
+            }
+        }
+        if done {
+            done = inner.flush(now)?;
+        }
+        self.watch()?;
+        Ok(done && self.out.is_empty())
+    }
+
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        link.add(&self.bell);
+        self.out.set_link(link);
+        self.into.set_link(link);
+        self.seen = Seen::new(link.clone());
+        true
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        let faults = self.seen.link().counts().total();
+        let inner = self.inner.as_ref().map_or(self.counted, T::statistics);
+        inner.plus(TransportStatistics { faults, ..TransportStatistics::default() })
+    }
+}
+
+/// Gives every connection the faults of one link, until [`Transport::set_faults`] gives it others.
+#[derive(Debug)]
+pub(crate) struct FaultyAcceptor<A> {
+    inner: A,
+    link: LinkFaults,
+}
+
+impl<A: Acceptor> FaultyAcceptor<A> {
+    pub(crate) fn new(inner: A, link: LinkFaults) -> FaultyAcceptor<A> {
+        FaultyAcceptor { inner, link }
+    }
+}
+
+impl<A: Acceptor> Acceptor for FaultyAcceptor<A> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.inner.deadline()
+    }
+
+    fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>> {
+        let Some(inner) = self.inner.accept(now)? else { return Ok(None) };
+        Ok(Some(Box::new(FaultyTransport::new(inner, self.link.clone())?)))
+    }
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ordered byte pipes between processes, behind one trait, so that what speaks over them does not know which it has.
+//!
+//! ```text
+//!   Address ── listen ──► Acceptor ── accept ──► Transport ◄── connect ── Address
+//!                                                    │
+//!                 unix, in_process, ring: reliable by themselves
+//! ```
+//!
+//! [`Transport`] has the contract, which `tests/conformance.rs` holds every transport to; `docs/transports.md` compares them.
+//! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
+//!
+//! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included.
+#![deny(unsafe_code)]
+
+mod address;
+mod error;
+pub mod faults;
+pub mod listener;
+mod open;
+pub mod send_queue;
+mod traits;
+mod unix;
+
+pub use address::{Address, AddressError, HostPort};
+pub use error::OpenError;
+pub use open::{Options, connect, listen};
+pub use traits::{Acceptor, Datagrams, Received, Transport, TransportStatistics};
+pub use unix::{UnixAcceptor, UnixTransport};

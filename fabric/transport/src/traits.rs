@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The contract between transports and those who use them.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::faults::LinkFaults;
+
+/// What one [`Transport::receive`] brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes, at least one; there may be more.
+    Bytes(usize),
+    /// Nothing is there now.
+    Nothing,
+    /// The peer has gone, and every byte of its that arrived has been given out. It stays so.
+    End,
+}
+
+/// One end of an established connection: bytes, in order, each once. No call blocks. `now` is microseconds of any clock that
+/// never runs backwards, the same one for all calls.
+///
+/// # Events
+/// The caller sleeps until [`fd`](Transport::fd) is readable, or is writable while [`wants_write`](Transport::wants_write), or
+/// [`deadline`](Transport::deadline) has passed. After any of these, in this order:
+/// 1. [`receive`](Transport::receive), as often as it likes, at least once;
+/// 2. [`flush`](Transport::flush);
+/// 3. [`send`](Transport::send) again what was not taken before, and [`flush`](Transport::flush) that.
+///
+/// Readable is level-triggered: as long as `receive` has not said `Nothing`, the descriptor is readable, or will be in a moment. It
+/// may be readable without need (then `receive` says `Nothing`), but does not stay so. `wants_write` and `deadline` change with
+/// every call, the descriptor never.
+///
+/// # Back-pressure
+/// An end holds a bounded number of bytes for a peer that does not read; then `send` takes fewer than offered, or 0. When there is
+/// room again there is an event.
+///
+/// # End
+/// An error of any call means that the connection is unusable and says why; the caller drops it. A peer that went away, cleanly or
+/// killed, is no error but [`Received::End`], behind its last bytes. Dropping a transport ends the connection without waiting; what
+/// `flush` has not handed on is lost.
+pub trait Transport: Send + Debug {
+    /// The descriptor to poll.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Whether to poll for writable too.
+    fn wants_write(&self) -> bool;
+
+    /// When to go on at the latest, without any event: timers of protocols and of faults.
+    fn deadline(&self) -> Option<u64>;
+
+    /// Takes out bytes that have arrived. `buffer` is not empty.
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received>;
+
+    /// Queues bytes: how many were taken. They leave with the next [`flush`](Transport::flush), so that a batch costs one system call.
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Hands on what was taken, and does what is due. True when nothing is left here and there is room for more; false when the rest
+    /// waits for an event.
+    fn flush(&mut self, now: u64) -> io::Result<bool>;
+
+    /// From now on this connection has the faults of `link`. False, and nothing happens, if it was made without a place for faults
+    /// ([`Options::faults`](crate::Options::faults)).
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        let _ = link;
+        false
+    }
+
+    /// What it counted so far.
+    fn statistics(&self) -> TransportStatistics;
+}
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        (**self).fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        (**self).wants_write()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        (**self).deadline()
+    }
+
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
+        (**self).receive(now, buffer)
+    }
+
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
+        (**self).send(now, bytes)
+    }
+
+    fn flush(&mut self, now: u64) -> io::Result<bool> {
+        (**self).flush(now)
+    }
+
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        (**self).set_faults(link)
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        (**self).statistics()
+    }
+}
+
+/// Where connections come from.
+pub trait Acceptor: Send + Debug {
+    /// The descriptor to poll for readable: then call [`accept`](Acceptor::accept) until it gives `None`.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// When to call [`accept`](Acceptor::accept) at the latest, without any event.
+    fn deadline(&self) -> Option<u64>;
+
+    /// The next connection, if one waits. Errors concern the acceptor, not a peer: `EMFILE` and its like pass when something is
+    /// closed; until then the descriptor stays readable.
+    fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>>;
+}
+
+/// A connected, unreliable datagram socket: each datagram arrives whole or not at all, perhaps twice, late, or changed. Under RDP and
+/// QUIC; [`faults`](crate::faults) stack on it. No call blocks; `now` is as for [`Transport`].
+pub trait Datagrams: Send + Debug {
+    /// The descriptor to poll for readable.
+    fn fd(&self) -> BorrowedFd<'_>;
+
+    /// Whether to poll for writable too: a [`send`](Datagrams::send) said `false`.
+    fn wants_write(&self) -> bool;
+
+    /// When to call [`receive`](Datagrams::receive) and [`flush`](Datagrams::flush) at the latest, without any event.
+    fn deadline(&self) -> Option<u64>;
+
+    /// Bytes of the longest datagram it carries.
+    fn max_len(&self) -> usize;
+
+    /// Sends one datagram. `false`: there is no room now, try again when the descriptor is writable. That nobody listens is no error
+    /// but a loss, as in any network.
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<bool>;
+
+    /// The next datagram, cut to `buffer`: its length. `None`: nothing is there now.
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Sends what was held back and is due.
+    fn flush(&mut self, now: u64) -> io::Result<()>;
+
+    /// From now on these datagrams have the faults of `link`. False, and nothing happens, if there is no place for faults.
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        let _ = link;
+        false
+    }
+
+    /// What it counted so far.
+    fn statistics(&self) -> TransportStatistics;
+}
+
+impl<D: Datagrams + ?Sized> Datagrams for Box<D> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        (**self).fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        (**self).wants_write()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        (**self).deadline()
+    }
+
+    fn max_len(&self) -> usize {
+        (**self).max_len()
+    }
+
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<bool> {
+        (**self).send(now, bytes)
+    }
+
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        (**self).receive(now, buffer)
+    }
+
+    fn flush(&mut self, now: u64) -> io::Result<()> {
+        (**self).flush(now)
+    }
+
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        (**self).set_faults(link)
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        (**self).statistics()
+    }
+}
+
+/// Counters of one end of a connection, since it was made. What a transport does not have stays 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransportStatistics {
+    /// Bytes given out by `receive`.
+    pub received_bytes: u64,
+    /// Bytes taken by `send`.
+    pub sent_bytes: u64,
+    /// Datagrams that arrived.
+    pub received_datagrams: u64,
+    /// Datagrams that left.
+    pub sent_datagrams: u64,
+    /// Datagrams sent again.
+    pub retransmitted: u64,
+    /// Datagrams thrown away on arrival: bad checksum, double, not of this connection.
+    pub rejected: u64,
+    /// Times that the peer was woken: system calls for nothing but that.
+    pub wakes: u64,
+    /// Faults injected at this end.
+    pub faults: u64,
+}
+
+impl TransportStatistics {
+    /// The sums, for a transport that stands on another.
+    #[must_use]
+    pub fn plus(self, other: TransportStatistics) -> TransportStatistics {
+        TransportStatistics {
+            received_bytes: self.received_bytes + other.received_bytes,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received_datagrams: self.received_datagrams + other.received_datagrams,
+            sent_datagrams: self.sent_datagrams + other.sent_datagrams,
+            retransmitted: self.retransmitted + other.retransmitted,
+            rejected: self.rejected + other.rejected,
+            wakes: self.wakes + other.wakes,
+            faults: self.faults + other.faults,
+        }
+    }
+}
