@@ -55,10 +55,11 @@ pub(super) fn sim(args: &SimArgs, quiet: bool) -> Result<u8> {
         None => Workload::parse("").map_err(|e| Error::Usage(e.to_string()))?,
     };
     workload.load.duration = args.duration.or(workload.load.duration);
-    let (report, spent) = run(workload, args.nodes, &args.topology, args.seed).map_err(|e| match (e, &args.workload) {
-        (Error::Usage(text), Some(path)) => Error::Usage(format!("{}: {text}", path.display())),
-        (e, _) => e,
-    })?;
+    let (report, spent) =
+        run(workload, args.nodes, &args.topology, args.seed).map_err(|e| match (e, &args.workload) {
+            (Error::Usage(text), Some(path)) => Error::Usage(format!("{}: {text}", path.display())),
+            (e, _) => e,
+        })?;
     if !quiet && !args.measure {
         eprintln!("{}", spent.show(&report));
     }

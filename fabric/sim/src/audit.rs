@@ -10,9 +10,10 @@ impl Simulation {
     /// Whether memories, boards and switches agree with what was performed. Call it after [`Simulation::operate`]; it takes time.
     pub fn audit(&self) -> Result<(), String> {
         self.report().check()?;
-        self.switches.iter().enumerate().try_for_each(|(id, switch)| {
-            switch.audit().map_err(|e| format!("switch {id}: {e}"))
-        })?;
+        self.switches
+            .iter()
+            .enumerate()
+            .try_for_each(|(id, switch)| switch.audit().map_err(|e| format!("switch {id}: {e}")))?;
         for node in self.nodes.iter().filter(|node| node.up) {
             if !node.hib.is_quiescent() || node.hib.waiting() > 0 {
                 return Err(format!("node {}: its board is not at rest", node.id));

@@ -81,9 +81,7 @@ impl Driver {
     fn command(&self, task: Task, memory: &mut Memory, plan: &Plan) -> Command {
         let found = self.found.unwrap_or_default();
         match task {
-            Task::Context => {
-                Command { opcode: admin::CONTEXT_OPEN, address: STATUS, key: KEY, ..Command::default() }
-            }
+            Task::Context => Command { opcode: admin::CONTEXT_OPEN, address: STATUS, key: KEY, ..Command::default() },
             Task::Export(segment) if self.found.is_some() => Command {
                 opcode: admin::SEGMENT_PUBLISH,
                 index: segment.page(),
@@ -147,9 +145,7 @@ impl Driver {
             Task::Import { node, segment, .. } => lookup(node, segment),
             Task::Join { home } => lookup(home, Segment::Page),
             Task::Close { import } => Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() },
-            Task::Resume => {
-                Command { opcode: admin::QUEUE_RESUME, index: Segment::Queue.page(), ..Command::default() }
-            }
+            Task::Resume => Command { opcode: admin::QUEUE_RESUME, index: Segment::Queue.page(), ..Command::default() },
         }
     }
 

@@ -73,13 +73,7 @@ pub(crate) fn window(nodes: u32) -> WindowLayout {
 }
 
 /// The window address of a byte of another node's segment, or of the own.
-pub(crate) fn address(
-    window: WindowLayout,
-    aperture: Aperture,
-    node: NodeId,
-    segment: Segment,
-    offset: u64,
-) -> u64 {
+pub(crate) fn address(window: WindowLayout, aperture: Aperture, node: NodeId, segment: Segment, offset: u64) -> u64 {
     let offset = u64::from(segment.page()) * UNIT + offset;
     // Nodes and segments of a plan are within its window.
     window.encode(WindowAddress { aperture, node, offset }).unwrap_or(0)

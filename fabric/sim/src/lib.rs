@@ -43,6 +43,6 @@ pub use histogram::Histogram;
 pub use report::{ClassReport, Fairness, Latency, OperationReport, Packets, Pair, Report, TrunkReport};
 pub use simulation::{Simulation, SimulationError};
 pub use workload::{
-    Board, Costs, Fault, FaultKind, Load, MAX_COPY, Mix, Operation, Pattern, Queue, Replicas, Sizes, SwitchSizes, Workload,
-    WorkloadError,
+    Board, Costs, Fault, FaultKind, Load, MAX_COPY, Mix, Operation, Pattern, Queue, Replicas, Sizes, SwitchSizes,
+    Workload, WorkloadError,
 };

@@ -88,12 +88,8 @@ impl Node {
 
     pub(crate) fn say_hello(&mut self, world: &mut World<'_>) {
         let config = self.hib.config();
-        let hello = Frame::Hello {
-            version: PROTOCOL_VERSION,
-            node: self.id,
-            window: config.window,
-            credits: config.offered(),
-        };
+        let hello =
+            Frame::Hello { version: PROTOCOL_VERSION, node: self.id, window: config.window, credits: config.offered() };
         self.send(world, hello);
     }
 

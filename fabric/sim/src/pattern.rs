@@ -82,10 +82,7 @@ fn side(nodes: u32) -> u32 {
 fn neighbours(node: u32, nodes: u32, width: u32) -> Vec<NodeId> {
     let (row, column, rows) = (node / width, node % width, nodes / width);
     let at = |row: u32, column: u32| (row % rows) * width + column % width;
-    others(
-        node,
-        [at(row, column + 1), at(row, column + width - 1), at(row + 1, column), at(row + rows - 1, column)],
-    )
+    others(node, [at(row, column + 1), at(row, column + width - 1), at(row + 1, column), at(row + rows - 1, column)])
 }
 
 /// So many nodes at random, without `node` and `except`.

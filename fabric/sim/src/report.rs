@@ -208,7 +208,12 @@ pub(crate) fn report(simulation: &Simulation) -> Report {
     let issues = |node: usize, class: Class| {
         class == Class::Reflected && plan.home(node as NodeId).is_some() || !plan.partners[node].nodes.is_empty()
     };
-    let classes = [(Class::Enqueue, "enqueue"), (Class::Request, "request"), (Class::Reflected, "reflected"), (Class::Reply, "reply")];
+    let classes = [
+        (Class::Enqueue, "enqueue"),
+        (Class::Request, "request"),
+        (Class::Reflected, "reflected"),
+        (Class::Reply, "reply"),
+    ];
     let classes = classes
         .into_iter()
         .filter(|(class, _)| statistics.delivered_of[*class as usize] > 0)
@@ -232,7 +237,12 @@ pub(crate) fn report(simulation: &Simulation) -> Report {
     let mut pairs: Vec<Pair> = Vec::new();
     for (node, partners) in nodes.iter().zip(&plan.partners) {
         let traffic = partners.nodes.iter().zip(&node.guest.traffic).filter(|(_, traffic)| traffic.0 > 0);
-        pairs.extend(traffic.map(|(to, traffic)| Pair { from: node.id, to: *to, operations: traffic.0, bytes: traffic.1 }));
+        pairs.extend(traffic.map(|(to, traffic)| Pair {
+            from: node.id,
+            to: *to,
+            operations: traffic.0,
+            bytes: traffic.1,
+        }));
         if pairs.len() > 4096 {
             hottest(&mut pairs);
         }
@@ -358,7 +368,15 @@ impl Report {
         let mean = sum / busiest.len() as u64;
         writeln!(f, "\ntrunks: {} directions, {} % busy on average; the busiest", busiest.len(), percent(mean))?;
         for t in busiest.iter().take(HOTTEST) {
-            writeln!(f, "  {} -> {}: {} packets, {} bytes, {} % busy", t.from, t.to, t.packets, t.bytes, percent(t.load_milli))?;
+            writeln!(
+                f,
+                "  {} -> {}: {} packets, {} bytes, {} % busy",
+                t.from,
+                t.to,
+                t.packets,
+                t.bytes,
+                percent(t.load_milli)
+            )?;
         }
         Ok(())
     }

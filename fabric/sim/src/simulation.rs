@@ -45,7 +45,9 @@ pub enum SimulationError {
         node: NodeId,
     },
     /// Operations neither end nor fail.
-    #[error("{operations} operations neither end nor fail, {after} of virtual time after the start. This is a bug, or a fault that no timeout covers")]
+    #[error(
+        "{operations} operations neither end nor fail, {after} of virtual time after the start. This is a bug, or a fault that no timeout covers"
+    )]
     Stuck {
         /// How many.
         operations: u64,
@@ -121,7 +123,8 @@ impl Simulation {
         }
         let alone = topology.switches() == 1;
         let part = |switch| (!alone).then(|| Part { topology: topology.clone(), switch });
-        let switches = (0..topology.switches()).map(|id| Switch::new(SwitchConfig { part: part(id), ..config.clone() }));
+        let switches =
+            (0..topology.switches()).map(|id| Switch::new(SwitchConfig { part: part(id), ..config.clone() }));
         let simulation = Simulation {
             nodes: (0..nodes as NodeId).map(|id| Node::new(id, &plan)).collect(),
             links: (0..nodes).map(|_| Link::default()).collect(),
@@ -379,7 +382,10 @@ impl Simulation {
                 }
                 // What comes by one direction comes to the end from which the other starts.
                 let other = number ^ 1;
-                self.switch_event(self.start_of(other), SwitchEvent::Frame { port: self.trunk_port(number / 2), frame });
+                self.switch_event(
+                    self.start_of(other),
+                    SwitchEvent::Frame { port: self.trunk_port(number / 2), frame },
+                );
             }
             Kind::Down => {
                 let pipe = &mut self.links[index].down;

@@ -17,7 +17,8 @@ pub const SECOND: Time = 1_000_000_000_000;
 
 /// Reads `"250ns"`, `"1.5us"`, `"3 ms"`, `"2s"` or `"40ps"`.
 pub fn parse_time(text: &str) -> Result<Time, String> {
-    let wrong = || format!("duration {text:?}: expected a number and a unit, one of ps, ns, us, ms and s, as in \"1.5us\"");
+    let wrong =
+        || format!("duration {text:?}: expected a number and a unit, one of ps, ns, us, ms and s, as in \"1.5us\"");
     let text = text.trim();
     let at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
     let (number, unit) = text.split_at(at);
@@ -35,7 +36,9 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
 /// Reads `"25Gbit/s"` or `"800 Mbit/s"` as picoseconds for each byte.
 pub fn parse_bandwidth(text: &str) -> Result<Time, String> {
     let wrong = || {
-        format!("bandwidth {text:?}: expected a number and Gbit/s or Mbit/s, from 1 Mbit/s to 8000 Gbit/s, as in \"25Gbit/s\"")
+        format!(
+            "bandwidth {text:?}: expected a number and Gbit/s or Mbit/s, from 1 Mbit/s to 8000 Gbit/s, as in \"25Gbit/s\""
+        )
     };
     let text = text.trim();
     let (number, scale) = match (text.strip_suffix("Gbit/s"), text.strip_suffix("Mbit/s")) {
@@ -101,7 +104,9 @@ mod tests {
 
     #[test]
     fn durations_and_bandwidths_are_read() {
-        for (text, time) in [("250ns", 250_000), ("1.5us", 1_500_000), (" 3 ms ", 3 * MILLISECOND), ("40ps", 40), ("0s", 0)] {
+        for (text, time) in
+            [("250ns", 250_000), ("1.5us", 1_500_000), (" 3 ms ", 3 * MILLISECOND), ("40ps", 40), ("0s", 0)]
+        {
             assert_eq!(parse_time(text), Ok(time), "{text}");
         }
         for text in ["", "5", "ns", "-1us", "1.5.2us", "1 week", "1e3ns", "99999999999999s", ".5us"] {

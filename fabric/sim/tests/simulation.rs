@@ -194,7 +194,10 @@ fn i8_nothing_is_lost_or_reordered_across_switches() {
                 board = { credits = 4 }
             ";
             let report = run(text, 32, flag, seed);
-            assert!(report.classes.iter().any(|c| c.credit_stalls > 0), "{flag}, seed {seed}: nobody waited for a credit");
+            assert!(
+                report.classes.iter().any(|c| c.credit_stalls > 0),
+                "{flag}, seed {seed}: nobody waited for a credit"
+            );
         }
     }
 }
@@ -206,7 +209,10 @@ fn peers_of_a_node_that_crashes_or_hangs_complete_with_errors() {
             let report = run(FAULTS, 18, flag, seed);
             let sum = |of: fn(&telegraphos_sim::OperationReport) -> u64| report.operations.iter().map(of).sum::<u64>();
             assert_eq!((report.faults, report.thrown_out), ([3, 3], 1), "{flag}, seed {seed}");
-            assert!(sum(|o| o.failed) > 4 && sum(|o| o.aborted) > 0 && sum(|o| o.refused) > 0, "{flag}, seed {seed}: {report}");
+            assert!(
+                sum(|o| o.failed) > 4 && sum(|o| o.aborted) > 0 && sum(|o| o.refused) > 0,
+                "{flag}, seed {seed}: {report}"
+            );
             assert!(sum(|o| o.completed) > 1000, "{flag}, seed {seed}: {report}");
         }
     }

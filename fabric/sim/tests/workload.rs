@@ -42,7 +42,10 @@ fn everything_can_be_said() {
     let workload = Workload::parse(text).unwrap();
     workload.check(8).unwrap();
     assert_eq!(workload.operations.parts(), [1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!((workload.load.think, workload.costs.memory, workload.costs.trunk_bandwidth), (MICROSECOND, 5 * NANOSECOND, 500));
+    assert_eq!(
+        (workload.load.think, workload.costs.memory, workload.costs.trunk_bandwidth),
+        (MICROSECOND, 5 * NANOSECOND, 500)
+    );
 }
 
 /// Text, number of nodes, and what the message names.

@@ -68,7 +68,15 @@ pub(super) fn cost(most: u32, seed: u64, picture: Option<&Path>) -> Result<u8> {
     let mut series = Vec::new();
     let title = format!(
         "{:<14}{:>7}{:>10}{:>11}{:>12}{:>14}{:>12}{:>14}{:>13}\n",
-        "topology", "nodes", "set up s", "wall s", "packets/s", "ns/packet CPU", "ns/hop CPU", "bytes/packet", "KiB/node"
+        "topology",
+        "nodes",
+        "set up s",
+        "wall s",
+        "packets/s",
+        "ns/packet CPU",
+        "ns/hop CPU",
+        "bytes/packet",
+        "KiB/node"
     );
     written(std::io::stdout().write_all(title.as_bytes()))?;
     for (name, flag) in shapes {

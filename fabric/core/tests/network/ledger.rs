@@ -83,7 +83,8 @@ impl Ledger {
         let next = self.sent.entry((Pair { from, to }, class, era)).or_default();
         let number = *next;
         *next += u32::from(!multicast);
-        let entry = Entry { from, to, class, era, number, multicast, delivered: false, reply: None, state: State::Open };
+        let entry =
+            Entry { from, to, class, era, number, multicast, delivered: false, reply: None, state: State::Open };
         self.entries.insert((tag, to), entry);
     }
 
@@ -115,7 +116,8 @@ impl Ledger {
         let receivers = *self.matched.entry((pair, entry.era)).or_insert(era);
         let senders = *self.matching.entry((pair, era)).or_insert(entry.era);
         if receivers != era || senders != entry.era {
-            let what = format!("performed in {era:x?}, as was {senders:x?}; its own in {receivers:x?}: {tag} {entry:x?}");
+            let what =
+                format!("performed in {era:x?}, as was {senders:x?}; its own in {receivers:x?}: {tag} {entry:x?}");
             return fail("old_packets_never_reach", what);
         }
         let performed = self.performed.entry((pair, entry.class, entry.era)).or_default();

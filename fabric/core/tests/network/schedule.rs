@@ -45,7 +45,11 @@ pub(crate) enum Op {
     Consume(NodeId, usize),
     Room(usize, u32),
     Deliver(usize, usize),
-    Dial { trunk: TrunkId, by_second: bool, anyway: bool },
+    Dial {
+        trunk: TrunkId,
+        by_second: bool,
+        anyway: bool,
+    },
     Break(TrunkId, [usize; 2]),
     Restart(SwitchId, usize),
     /// Every pipe and node, so many times.
@@ -78,8 +82,15 @@ pub(crate) fn topology(text: &str, nodes: u32) -> Topology {
 }
 
 pub(crate) fn generate(seed: u64, faults: Faults) -> (Sizes, Vec<Op>) {
-    const TOPOLOGIES: [(&str, u32); 7] =
-        [("mesh:2x1", 3), ("mesh:3x1", 3), ("tree:2x1", 4), ("mesh:4x1", 4), ("mesh:2x2", 4), ("torus:5x1", 5), ("torus:3x2", 6)];
+    const TOPOLOGIES: [(&str, u32); 7] = [
+        ("mesh:2x1", 3),
+        ("mesh:3x1", 3),
+        ("tree:2x1", 4),
+        ("mesh:4x1", 4),
+        ("mesh:2x2", 4),
+        ("torus:5x1", 5),
+        ("torus:3x2", 6),
+    ];
     let mut rng = Rng::new(seed);
     let (name, nodes) = TOPOLOGIES[rng.below(TOPOLOGIES.len())];
     let mut small = || 1 + rng.below(4) as u32;
@@ -88,7 +99,11 @@ pub(crate) fn generate(seed: u64, faults: Faults) -> (Sizes, Vec<Op>) {
     let mut ops = Vec::new();
     // Most schedules begin with everybody there.
     if rng.below(8) > 0 {
-        ops.extend((0..topology.trunks().len() as TrunkId).map(|trunk| Op::Dial { trunk, by_second: false, anyway: false }));
+        ops.extend((0..topology.trunks().len() as TrunkId).map(|trunk| Op::Dial {
+            trunk,
+            by_second: false,
+            anyway: false,
+        }));
         ops.extend((0..nodes as NodeId).map(Op::Join));
         ops.push(Op::Rounds(20));
         ops.extend((0..nodes as NodeId).map(|node| Op::Group(node, 0, u32::MAX)));

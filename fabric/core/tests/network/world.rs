@@ -254,7 +254,10 @@ impl Network {
     /// All ends at switches.
     pub(crate) fn ends(&self) -> Vec<(ConnectionId, usize)> {
         let sides = self.connections.iter().flat_map(|(id, c)| [(*id, 0, c), (*id, 1, c)]);
-        sides.filter(|(_, side, c)| matches!(c.ends[*side].who, Who::Switch(_))).map(|(id, side, _)| (id, side)).collect()
+        sides
+            .filter(|(_, side, c)| matches!(c.ends[*side].who, Who::Switch(_)))
+            .map(|(id, side, _)| (id, side))
+            .collect()
     }
 
     /// The end of a node's connection at its switch.
@@ -284,10 +287,13 @@ impl Network {
             (Aware::NotYet, Who::Switch(switch)) => {
                 end.aware = Aware::Open;
                 let room = end.room;
-                self.event(switch, match trunk {
-                    Some(trunk) => Event::TrunkOpened { port, room, trunk },
-                    None => Event::PortOpened { port, room },
-                })
+                self.event(
+                    switch,
+                    match trunk {
+                        Some(trunk) => Event::TrunkOpened { port, room, trunk },
+                        None => Event::PortOpened { port, room },
+                    },
+                )
             }
             (_, who) => match (pipe.frames.pop_front(), who) {
                 (Some(frame), Who::Switch(switch)) => self.event(switch, Event::Frame { port, frame }),
@@ -324,7 +330,12 @@ impl Network {
     }
 
     /// A frame that no honest neighbour sends.
-    pub(crate) fn inject(&mut self, (id, side): (ConnectionId, usize), event: fn(PortId, Frame) -> Event, frame: Frame) -> Result<(), Failure> {
+    pub(crate) fn inject(
+        &mut self,
+        (id, side): (ConnectionId, usize),
+        event: fn(PortId, Frame) -> Event,
+        frame: Frame,
+    ) -> Result<(), Failure> {
         let Some(connection) = self.connections.get(&id) else { return Ok(()) };
         match connection.ends[side].who {
             Who::Switch(switch) if connection.ends[side].aware == Aware::Open => {
