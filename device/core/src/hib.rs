@@ -214,12 +214,14 @@ impl Hib {
                 let mut waited = true;
                 if let Some(link) = &mut self.link {
                     let credit = &mut link.credits[class as usize];
-                    // What can be sent is sent when it is accepted: only without any credit has something waited for this.
+                    // A request or element that can be sent is sent when it is accepted: only without any credit has one waited for this.
                     waited = *credit == 0;
                     *credit = credit.saturating_add(count);
                 }
                 if waited {
                     self.pump_all(out);
+                } else {
+                    self.pump_reflected(out);
                 }
             }
             Event::LinkUp { incarnation, nodes, credits } => self.link_up(incarnation, nodes, credits, out),

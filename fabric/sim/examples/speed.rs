@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the simulator is: `speed NODES TOPOLOGY [WORKLOAD [SEED]]` prints packets per second of wall time, for profiles.
+//! How fast the simulator is: `speed [NODES [TOPOLOGY [WORKLOAD [SEED]]]]` prints its report and what it took, for profiles.
 #![allow(clippy::unwrap_used, reason = "a tool for developers")]
 
 use fabric_topology::Topology;
 use std::sync::Arc;
 use std::time::Instant;
 use telegraphos_sim::{Simulation, Workload};
+
+/// Nanoseconds that this thread has had a processor, and KiB of memory that it has used at most.
+fn used() -> (u64, u64) {
+    let times = std::fs::read_to_string("/proc/self/schedstat").unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    (times.split(' ').next().unwrap().parse().unwrap(), peak.trim().trim_end_matches(" kB").parse().unwrap())
+}
 
 fn main() {
     let mut args = std::env::args().skip(1);
@@ -15,15 +23,22 @@ fn main() {
     let seed = args.next().map_or(1, |n| n.parse().unwrap());
     let topology = Arc::new(Topology::parse_flag(&flag, nodes).unwrap());
     let mut simulation = Simulation::new(Workload::parse(&text).unwrap(), topology, &flag, seed).unwrap();
-    let start = Instant::now();
     simulation.set_up().unwrap();
-    let ready = start.elapsed();
-    let start = Instant::now();
+    let (start, set_up) = (Instant::now(), used().0);
     simulation.operate().unwrap();
-    let took = start.elapsed();
+    let (took, (processor, peak)) = (start.elapsed(), used());
     let report = simulation.report();
     println!("{report}");
-    let rate = report.packets.delivered as f64 / took.as_secs_f64();
-    println!("set-up {ready:?}; operations {took:?}: {rate:.0} packets a second, {} calls", simulation.calls());
+    let (packets, hops) = (report.packets.delivered, report.packets.hops);
+    println!(
+        "{nodes} {flag}: set-up {:.2} s; {packets} packets, {hops} hops in {:.2} s of processor time ({:.2} s): {} packets a second; {} \
+         MiB; {} calls",
+        set_up as f64 / 1e9,
+        (processor - set_up) as f64 / 1e9,
+        took.as_secs_f64(),
+        packets * 1_000_000_000 / (processor - set_up),
+        peak / 1024,
+        simulation.calls(),
+    );
     report.check().unwrap();
 }
