@@ -12,6 +12,7 @@ mod replay;
 mod replicas;
 mod run;
 mod top;
+mod sim;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
@@ -129,6 +130,15 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: u64,
     },
+    /// Simulates a cluster of up to 4096 nodes in virtual time: latencies, throughput, fairness
+    #[command(
+        after_help = "Examples:\n  telegraphos sim\n  telegraphos sim --nodes 1024 --topology torus:32x32 --workload \
+                            fabric/sim/workloads/mixed.toml --seed 7\n  telegraphos sim --cost --nodes 4096 --plot \
+                            sim-cost.svg\n\nThe same arguments give the same report, byte for byte; what it took is told on \
+                            stderr. The exit code is 1\nif an operation ended twice or never, or anything came out of order. \
+                            docs/simulator.md has the workload file."
+    )]
+    Sim(sim::SimArgs),
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -207,6 +217,7 @@ fn execute(cli: Cli) -> Result<u8> {
         Command::Top(args) => top::top(args),
         Command::Ctl(args) => ctl::ctl(args),
         Command::Replay { file, limit } => replay::replay(&file, limit),
+        Command::Sim(args) => sim::sim(&args, cli.quiet),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }
