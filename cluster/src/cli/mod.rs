@@ -11,8 +11,8 @@ mod plot;
 mod replay;
 mod replicas;
 mod run;
-mod top;
 mod sim;
+mod top;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};

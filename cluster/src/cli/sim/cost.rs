@@ -64,7 +64,8 @@ pub(super) fn cost(most: u32, seed: u64, picture: Option<&Path>) -> Result<u8> {
     if sizes.is_empty() {
         return Err(Error::Usage(format!("nodes is {most}: expected at least {} with --cost", SIZES[0])));
     }
-    let shapes: [(&str, fn(u32) -> String); 2] = [("star", |_| "star".into()), ("torus", torus)];
+    type Shape = (&'static str, fn(u32) -> String);
+    let shapes: [Shape; 2] = [("star", |_| "star".into()), ("torus", torus)];
     let mut series = Vec::new();
     let title = format!(
         "{:<14}{:>7}{:>10}{:>11}{:>12}{:>14}{:>12}{:>14}{:>13}\n",
@@ -140,7 +141,12 @@ fn draw(series: &[(&str, Vec<Cost>)]) -> String {
         };
         series.iter().map(one).collect()
     };
-    let chart = |title: &'static str, y_title: &'static str, value: fn(&Cost) -> f64| Chart { title, x_title: "nodes", y_title, lines: lines(value) };
+    let chart = |title: &'static str, y_title: &'static str, value: fn(&Cost) -> f64| Chart {
+        title,
+        x_title: "nodes",
+        y_title,
+        lines: lines(value),
+    };
     plot::page(&[
         chart("Wall time for a packet", "ns", |cost| cost.per_packet(cost.wall) * 1e9),
         chart("Processor time for a hop of a packet", "ns", |cost| cost.processor / cost.hops.max(1) as f64 * 1e9),
