@@ -6,6 +6,7 @@ mod console;
 mod control;
 mod ctl;
 mod demo;
+mod latency;
 mod notify;
 mod plot;
 mod replay;
@@ -85,7 +86,8 @@ enum Command {
                             operation in turn, in each round. Compare ratios: times are those of this machine now.\n\nWith --notify, up to \
                             16 processes on nodes 1 and up (of 4, unless told otherwise) send to node 0, some minutes \
                             long.\n\nWith --replicas, 17 boards without machines and as many clients of this process; a minute or \
-                            two. Fails if an update takes more packets on a link than it must."
+                            two. Fails if an update takes more packets on a link than it must.\n\nWith --latency, fabric processes and two nodes of \
+                            this process, some seconds long."
     )]
     Bench {
         /// Measures notification queues instead, against flags and queues in software, with 1 to 16 senders
@@ -94,6 +96,9 @@ enum Command {
         /// Measures replicated pages instead, with up to 16 copies, without virtual machines
         #[arg(long, conflicts_with = "notify")]
         replicas: bool,
+        /// Measures what the fabric and its trunks add to a request instead, against raw sockets, without virtual machines
+        #[arg(long, conflicts_with_all = ["notify", "replicas", "plot"])]
+        latency: bool,
         /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify]
         #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000))]
         rounds: Option<u32>,
@@ -200,6 +205,9 @@ fn execute(cli: Cli) -> Result<u8> {
         }
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)
+        }
+        Command::Bench { latency: true, rounds, settings, .. } => {
+            latency::latency(context(settings)?, rounds.unwrap_or(40))
         }
         Command::Bench { replicas: true, rounds, plot, settings, .. } => {
             replicas::replicas(context(settings)?, rounds.unwrap_or(40), plot)
