@@ -7,6 +7,7 @@ use serde::Deserialize;
 use telegraphos_wire::WindowLayout;
 
 use crate::fabric::Config;
+use crate::logging::LogFormat;
 
 /// All settings; what is not given has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
@@ -30,9 +31,24 @@ pub struct Settings {
     /// Replies of one node that may wait for one other [default: twice what the credits of both allow]
     #[arg(long, value_name = "N")]
     pub reply_limit: Option<u32>,
+    /// Switches and trunks: a TOML file that all fabric processes share, or tree:4x2, mesh:4x4, torus:4x4 [default: star]
+    #[arg(long, value_name = "FILE|TOPOLOGY")]
+    pub topology: Option<String>,
+    /// Which process of the topology file this is
+    #[arg(long, value_name = "NAME")]
+    pub process: Option<String>,
+    /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
+    #[arg(long, value_name = "MS")]
+    pub silence_ms: Option<u64>,
+    /// Milliseconds after which a HIB or trunk is given up that makes no room while packets wait for it; 0: never [default: 60000]
+    #[arg(long, value_name = "MS")]
+    pub stall_ms: Option<u64>,
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
+    /// How lines of the log look [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 /// Why settings are refused.
@@ -67,6 +83,9 @@ pub enum SettingsError {
         /// What was expected.
         expected: String,
     },
+    /// A topology that cannot be.
+    #[error("--topology: {0}")]
+    Topology(String),
     /// A window that cannot be.
     #[error("--node-bits, --offset-bits: {0}")]
     Window(String),
@@ -96,7 +115,12 @@ impl Settings {
             offset_bits: self.offset_bits.or(other.offset_bits),
             credits: self.credits.or(other.credits),
             reply_limit: self.reply_limit.or(other.reply_limit),
+            topology: self.topology.or(other.topology),
+            process: self.process.or(other.process),
+            silence_ms: self.silence_ms.or(other.silence_ms),
+            stall_ms: self.stall_ms.or(other.stall_ms),
             log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
         }
     }
 
@@ -126,9 +150,24 @@ impl Settings {
             let most = config.window.map_or(switch_core::MAX_NODES, |w| w.nodes());
             config.nodes = range("nodes", nodes, 1, most)?;
         }
+        if let Some(from) = &self.topology {
+            let plan = crate::check::plan(from, self.nodes).map_err(|e| SettingsError::Topology(e.to_string()))?;
+            config.nodes = range("nodes", plan.topology.nodes(), 1, config.window.unwrap_or_default().nodes())?;
+            plan.topology.check().map_err(|e| SettingsError::Topology(format!("{from}: {e}")))?;
+            config.plan = Some(plan);
+        }
+        config.process = self.process.clone();
         if let Some(credits) = self.credits {
             config.credits = range("credits", credits, 1, 1 << 16)?;
         }
+        let limit = |name, ms: Option<u64>, default| match ms {
+            None => Ok(default),
+            Some(0) => Ok(None),
+            Some(ms) if (10..=86_400_000).contains(&ms) => Ok(Some(ms * 1000)),
+            Some(value) => Err(SettingsError::Range { name, value, expected: "0, or 10 to 86400000".to_owned() }),
+        };
+        config.silence = limit("silence-ms", self.silence_ms, config.silence)?;
+        config.stall = limit("stall-ms", self.stall_ms, config.stall)?;
         if let Some(limit) = self.reply_limit {
             config.reply_limit = Some(range("reply-limit", limit, 1, u32::MAX)?);
         }
@@ -174,10 +213,14 @@ mod tests {
             (Settings { credits: Some(0), ..base.clone() }, ["--credits is 0", "1 to 65536"]),
             (Settings { node_bits: Some(13), ..base.clone() }, ["--node-bits", "are 13"]),
             (Settings { reply_limit: Some(0), ..base.clone() }, ["--reply-limit is 0", "1 to"]),
+            (Settings { silence_ms: Some(9), ..base.clone() }, ["--silence-ms is 9", "0, or 10 to"]),
+            (Settings { stall_ms: Some(86_400_001), ..base.clone() }, ["--stall-ms is 86400001", "0, or 10 to"]),
         ] {
             let error = settings.config().unwrap_err().to_string();
             assert!(parts.iter().all(|p| error.contains(p)), "{error}");
         }
-        assert_eq!(Settings { node_bits: Some(2), ..base }.config().unwrap().nodes, 4);
+        assert_eq!(Settings { node_bits: Some(2), ..base.clone() }.config().unwrap().nodes, 4);
+        let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
+        assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
     }
 }
