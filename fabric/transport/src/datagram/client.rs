@@ -8,7 +8,7 @@ use rdp_core::Connection;
 
 use super::socket::Socket;
 use super::wake::Wake;
-use super::{BATCH, RETRY, config, end_reason, fresh, has_news, longest, outcome, statistics, with_faults};
+use super::{BATCH, RETRY, config, end_reason, fresh, give, has_news, longest, outcome, statistics, with_faults};
 use crate::faults::LinkFaults;
 use crate::{Address, Datagrams, OpenError, Options, Received, Transport, TransportStatistics};
 
@@ -157,7 +157,7 @@ impl Transport for DatagramTransport {
 
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
         self.at(now);
-        let taken = self.connection.send(bytes);
+        let taken = give(&mut self.connection, bytes);
         self.counted.sent_bytes += taken as u64;
         Ok(taken)
     }

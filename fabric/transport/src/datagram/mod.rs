@@ -93,6 +93,15 @@ fn outcome(connection: &mut Connection, buffer: &mut [u8], address: &Address) ->
     }
 }
 
+/// Gives bytes to a connection: how many were taken. If it is over, which [`outcome`] tells, all of them, for nobody: nobody should
+/// wait for room.
+fn give(connection: &mut Connection, bytes: &[u8]) -> usize {
+    match connection.state() {
+        State::Ended(_) => bytes.len(),
+        _ => connection.send(bytes),
+    }
+}
+
 /// Why a connection is over, if it is.
 fn end_reason(connection: &Connection) -> Option<&'static str> {
     match connection.state() {

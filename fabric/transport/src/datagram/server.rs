@@ -9,7 +9,7 @@ use rdp_core::Key;
 use super::hub::{Hub, SharedHub};
 use super::socket::bind_udp;
 use super::wake::Wake;
-use super::{config, end_reason, has_news, outcome, statistics};
+use super::{config, end_reason, give, has_news, outcome, statistics};
 use crate::faults::LinkFaults;
 use crate::listener::Listener;
 use crate::{Acceptor, Address, OpenError, Options, Received, Transport, TransportStatistics};
@@ -164,7 +164,7 @@ impl Transport for AcceptedTransport {
 
     fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut hub = self.hub.lock();
-        let taken = hub.core.connection_mut(self.key).ok_or_else(lost)?.send(bytes);
+        let taken = give(hub.core.connection_mut(self.key).ok_or_else(lost)?, bytes);
         self.counted.sent_bytes += taken as u64;
         Ok(taken)
     }

@@ -212,6 +212,10 @@ fn i16_a_restarted_server_is_reported_to_its_clients() {
         link.set(FaultPlan::default());
         world.clients[0].out = b"for the dead".to_vec();
         world.until("told", |w| w.clients[0].ended);
+        // Who goes on sending to nobody does not wait for room.
+        let dead = &mut world.clients[0].transport;
+        assert_eq!(dead.send(world.clock.0, &[0; 1_000_000]).unwrap(), 1_000_000);
+        assert!(dead.flush(world.clock.0).unwrap());
         assert!(reason(&world.clients[0]).contains("was restarted"), "{kind}");
         assert!(world.servers.is_empty());
         world.open(0, b"new");
