@@ -49,6 +49,11 @@ impl Input {
         &mut self.bytes[self.end..]
     }
 
+    /// Bytes that are there and were not taken as frames.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
     /// So many bytes are there.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.bytes.len());

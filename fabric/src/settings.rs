@@ -4,10 +4,17 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use telegraphos_capture::{CaptureOptions, Link};
+use telegraphos_transport::faults::Schedule;
 use telegraphos_wire::WindowLayout;
 
+use crate::control;
 use crate::fabric::Config;
 use crate::logging::LogFormat;
+use crate::metrics::MetricsAddress;
+
+/// Bytes of the longest path of a Unix socket.
+const MAX_SOCKET_PATH: usize = 107;
 
 /// All settings; what is not given has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
@@ -37,12 +44,41 @@ pub struct Settings {
     /// Which process of the topology file this is
     #[arg(long, value_name = "NAME")]
     pub process: Option<String>,
+    /// What is wrong with links or trunks, as NAME=PLAN: `node:3=rate=1MB/s`, `trunk:a-b=loss=5% corrupt=1%`, `*=latency=2ms`
+    #[arg(long, value_name = "NAME=PLAN")]
+    #[serde(default)]
+    pub fault: Vec<String>,
+    /// A TOML file of faults that come and go: `[[event]]` with `at = "5s"`, `link = "trunk:a-b"`, `set = "down"` or `clear = true`
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// Seed of all faults: the same seed gives the same faults [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Write all frames of links and trunks to a pcapng file, for Wireshark and `telegraphos replay`
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Capture only these: `node:3`, `trunk:0-1` (switch 0's end of its trunk to 1), `switch:0`; such a capture cannot be replayed
+    #[arg(long, value_name = "LINK")]
+    #[serde(default)]
+    pub capture_link: Vec<String>,
+    /// Bytes after which the capture stops
+    #[arg(long, value_name = "BYTES")]
+    pub capture_limit: Option<u64>,
+    /// Bytes of each frame that are captured, 8 or more; such a capture cannot be replayed [default: all]
+    #[arg(long, value_name = "BYTES")]
+    pub capture_snap: Option<u32>,
     /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
     #[arg(long, value_name = "MS")]
     pub silence_ms: Option<u64>,
     /// Milliseconds after which a HIB or trunk is given up that makes no room while packets wait for it; 0: never [default: 60000]
     #[arg(long, value_name = "MS")]
     pub stall_ms: Option<u64>,
+    /// Control socket to create (mode 0600), for telegraphos ctl and top; none: no such socket [default: --listen with .control]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// Serve Prometheus at http://ADDRESS/metrics; a port alone is of 127.0.0.1 [default: not at all]
+    #[arg(long, value_name = "PORT|ADDRESS")]
+    pub metrics: Option<MetricsAddress>,
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
@@ -86,6 +122,12 @@ pub enum SettingsError {
     /// A topology that cannot be.
     #[error("--topology: {0}")]
     Topology(String),
+    /// Faults that cannot be.
+    #[error("--fault {0:?}: {1}")]
+    Fault(String, String),
+    /// A link that cannot be captured.
+    #[error("--capture-link: {0}")]
+    CaptureLink(String),
     /// A window that cannot be.
     #[error("--node-bits, --offset-bits: {0}")]
     Window(String),
@@ -117,8 +159,17 @@ impl Settings {
             reply_limit: self.reply_limit.or(other.reply_limit),
             topology: self.topology.or(other.topology),
             process: self.process.or(other.process),
+            fault: if self.fault.is_empty() { other.fault } else { self.fault },
+            faults: self.faults.or(other.faults),
+            seed: self.seed.or(other.seed),
+            capture: self.capture.or(other.capture),
+            capture_link: if self.capture_link.is_empty() { other.capture_link } else { self.capture_link },
+            capture_limit: self.capture_limit.or(other.capture_limit),
+            capture_snap: self.capture_snap.or(other.capture_snap),
             silence_ms: self.silence_ms.or(other.silence_ms),
             stall_ms: self.stall_ms.or(other.stall_ms),
+            control: self.control.or(other.control),
+            metrics: self.metrics.or(other.metrics),
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
         }
@@ -157,6 +208,41 @@ impl Settings {
             config.plan = Some(plan);
         }
         config.process = self.process.clone();
+        config.control = match &self.control {
+            Some(none) if none.as_os_str() == "none" => None,
+            Some(path) => Some(path.clone()),
+            // Nobody has asked for it: where its path would be too long there is none.
+            None => {
+                Some(control::default_path(&config.listen)).filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
+            }
+        };
+        config.metrics = self.metrics;
+        for text in &self.fault {
+            let fault = |why: String| SettingsError::Fault(text.clone(), why);
+            let (name, plan) = text
+                .split_once('=')
+                .ok_or_else(|| fault("expected NAME=PLAN, such as trunk:a-b=loss=5%".to_owned()))?;
+            let plan = plan.parse().map_err(|e: telegraphos_transport::faults::PlanError| fault(e.to_string()))?;
+            config.faults.push((name.to_owned(), plan));
+        }
+        if let Some(file) = &self.faults {
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| SettingsError::Read { file: file.clone(), why: e.to_string() })?;
+            config.schedule =
+                Schedule::parse(&text).map_err(|e| SettingsError::Parse { file: file.clone(), why: e.to_string() })?;
+        }
+        config.seed = self.seed.unwrap_or(config.seed);
+        if let Some(file) = &self.capture {
+            let links = self.capture_link.iter().map(|link| link.parse::<Link>());
+            let links = links.collect::<Result<_, _>>().map_err(|e| SettingsError::CaptureLink(e.to_string()))?;
+            config.capture = Some(CaptureOptions {
+                file: file.clone(),
+                links,
+                limit: self.capture_limit,
+                snap: self.capture_snap,
+                ..CaptureOptions::default()
+            });
+        }
         if let Some(credits) = self.credits {
             config.credits = range("credits", credits, 1, 1 << 16)?;
         }
@@ -220,6 +306,14 @@ mod tests {
             assert!(parts.iter().all(|p| error.contains(p)), "{error}");
         }
         assert_eq!(Settings { node_bits: Some(2), ..base.clone() }.config().unwrap().nodes, 4);
+        let default = base.clone().config().unwrap();
+        assert_eq!((default.control.as_deref(), default.metrics), (Some(Path::new("/a.control")), None));
+        let other =
+            Settings { control: Some("/b".into()), metrics: "7".parse().ok(), ..base.clone() }.config().unwrap();
+        assert_eq!((other.control.as_deref(), other.metrics), (Some(Path::new("/b")), "127.0.0.1:7".parse().ok()));
+        assert_eq!(Settings { control: Some("none".into()), ..base.clone() }.config().unwrap().control, None);
+        let long = Settings { listen: Some(format!("/{}", "x".repeat(100)).into()), ..base.clone() };
+        assert_eq!(long.config().unwrap().control, None, "a default that cannot be is none");
         let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
         assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
     }

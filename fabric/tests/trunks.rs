@@ -217,3 +217,74 @@ fn a_silent_node_is_given_up() {
     assert!(again.incarnation > silent.incarnation);
     assert_eq!(up(&mut quiet, 0), again.incarnation);
 }
+
+/// A trunk goes down for a while, as scheduled: a partition, and then everybody is back, under greater incarnations.
+#[test]
+fn a_scheduled_partition_heals() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan::in_one_process(Topology::parse_flag("mesh:2x1", 2).unwrap());
+    let name = format!("trunk:{}-{}", plan.topology.name(0), plan.topology.name(1));
+    let schedule = format!(
+        "[[event]]\nat = '1s'\nlink = '{name}'\nset = 'down'\n[[event]]\nat = '2s'\nlink = '{name}'\nclear = true\n"
+    );
+    let served = serve_at(&dir.path().join("fabric"), |config| {
+        config.nodes = 2;
+        config.plan = Some(plan);
+        config.schedule = telegraphos_transport::faults::Schedule::parse(&schedule).unwrap();
+        // Slow from the start, so that the link's place for faults is used, too.
+        config.faults = vec![("node:1".into(), "latency=1ms".parse().unwrap())];
+    });
+    let (mut left, mut right) = (Node::join(&served, 0), Node::join(&served, 1));
+    let before = up(&mut left, 1);
+    up(&mut right, 0);
+    let nodes = all_to_all(vec![left, right], 100);
+    let [mut left, mut right] = <[Node; 2]>::try_from(nodes).unwrap_or_else(|_| panic!("two"));
+    down(&mut left, 1);
+    down(&mut right, 0);
+    assert!(up(&mut left, 1) > before);
+    up(&mut right, 0);
+    all_to_all(vec![left, right], 100);
+}
+
+#[test]
+fn faults_of_what_is_not_there_are_refused_with_the_names_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = vec![("node:7".to_owned(), "loss=1%".parse().unwrap())];
+    let error = Fabric::bind(Config { nodes: 2, faults, ..Config::new(dir.path().join("x")) }).unwrap_err().to_string();
+    assert!(error.contains("node:7") && error.contains("node:0, node:1"), "{error}");
+}
+
+/// A capture of a fabric of several switches gives the same when it is replayed, and names the faults.
+#[test]
+fn a_capture_can_be_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("capture.pcapng");
+    let plan = Plan::in_one_process(Topology::parse_flag("torus:3x1", 3).unwrap());
+    let trunk = format!("trunk:{}-{}", plan.topology.name(0), plan.topology.name(1));
+    let mut served = serve_at(&dir.path().join("fabric"), |config| {
+        config.nodes = 3;
+        config.plan = Some(plan);
+        config.capture = Some(telegraphos_capture::CaptureOptions {
+            file: file.clone(),
+            ..telegraphos_capture::CaptureOptions::default()
+        });
+        config.faults = vec![(trunk, "latency=2ms".parse().unwrap())];
+    });
+    let mut nodes: Vec<Node> = (0..3).map(|n| Node::join(&served, n)).collect();
+    for node in &mut nodes {
+        let others: Vec<NodeId> = (0..3).filter(|peer| *peer != node.node).collect();
+        all_up(node, &others);
+    }
+    drop(all_to_all(nodes, 200));
+    served.stop();
+    let mut different = Vec::new();
+    let replayed = telegraphos_capture::replay(&file, |difference| different.push(difference.to_string())).unwrap();
+    assert!(different.is_empty(), "{different:?}");
+    println!("{replayed:?}");
+    let mut reader = telegraphos_capture::Reader::open(&file).unwrap();
+    let mut faults = 0;
+    while let Some(record) = reader.next_record().unwrap() {
+        faults += usize::from(format!("{record:?}").contains("fault: "));
+    }
+    assert!(faults > 0, "no fault is noted");
+}

@@ -37,6 +37,8 @@ pub(super) struct Connection {
     /// The switch here that it belongs to, by its index.
     pub(super) switch: usize,
     pub(super) role: Role,
+    /// Its transport has a place for faults.
+    pub(super) faulty: bool,
     /// Watched for writable.
     pub(super) watched: bool,
     /// In the list of connections to flush.
@@ -56,6 +58,7 @@ impl Connection {
             taken: 0,
             switch,
             role,
+            faulty: false,
             watched: false,
             touched: false,
             closing: false,
@@ -75,6 +78,11 @@ impl Connection {
     /// The next whole frame.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         self.input.next()
+    }
+
+    /// Bytes that have come and are no frame yet, or never will be.
+    pub(super) fn unread(&self) -> &[u8] {
+        self.input.unread()
     }
 
     pub(super) fn queue(&mut self, frame: &Frame) {

@@ -12,8 +12,12 @@
 //! switch is told how many more fit and keeps the rest under its own bounds, so a HIB that does not read costs neither
 //! memory nor anybody else's time. With nothing to do the loop sleeps; it wakes a few times per `silence` to ask who has been quiet.
 
+mod capturing;
 mod config;
 mod connection;
+mod control;
+mod faults;
+mod lives;
 mod report;
 mod trunks;
 mod watch;
@@ -25,15 +29,21 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use fabric_topology::{SwitchId, Topology};
 use log::{debug, info};
 use switch_core::{Action, Event, Notice, Part, PortId, Switch};
+use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::listener::Listener;
 use telegraphos_transport::{Acceptor, Received, Transport, UnixTransport};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
 
+use crate::control::{ControlServer, Limits};
 use crate::limit::Limiter;
+use crate::metrics::MetricsServer;
+use capturing::Capturing;
 use config::system;
 pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
+use control::Commands;
+use lives::Lives;
 use trunks::{TrunkEnd, Trunks};
 pub use watch::ShutdownHandle;
 use watch::{Events, Ready, Source, Watch};
@@ -70,7 +80,17 @@ pub struct Fabric {
     /// Connections to flush.
     touched: VecDeque<PortId>,
     actions: Vec<Action>,
+    control: Option<ControlServer>,
+    /// Asks `control`, so it goes after that.
+    _metrics: Option<MetricsServer>,
+    commands: Commands,
+    lives: Lives,
+    /// Rounds of the loop.
+    wakeups: u64,
     limiter: Limiter,
+    faults: Faults,
+    schedule: Schedule,
+    capturing: Option<Capturing>,
     started: Instant,
     /// Microseconds since `started`, as of this round.
     now: u64,
@@ -92,13 +112,19 @@ impl Fabric {
             config.window = config.window.or_else(|| Some(WindowLayout::default()));
         }
         let switches = host(&config, topology.as_ref())?;
-        let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches)?;
+        let faults = Faults::new(config.seed);
+        let schedule = std::mem::take(&mut config.schedule);
+        let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches, &faults)?;
         let watch = Watch::new(&stop)?;
         let listener = Listener::bind(&config.listen, "--listen")?;
         watch.add(listener.fd(), Source::Listener)?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
+        let (control, metrics) = control::serve(&config)?;
+        if let Some(control) = &control {
+            watch.add(control.fd(), Source::Control)?;
+        }
         let tick = config.silence.into_iter().chain(config.stall).min();
-        let fabric = Fabric {
+        let mut fabric = Fabric {
             limit: config.nodes as usize + trunks.len() + SPARE_CONNECTIONS,
             config,
             switches,
@@ -112,12 +138,27 @@ impl Fabric {
             accepted: 0,
             touched: VecDeque::new(),
             actions: Vec::new(),
+            control,
+            _metrics: metrics,
+            commands: Commands::default(),
+            lives: Lives::default(),
+            wakeups: 0,
             limiter: Limiter::default(),
+            faults,
+            schedule,
+            capturing: None,
             started: Instant::now(),
             now: 0,
             tick: tick.map(|_| 0),
         };
         fabric.watch_trunks()?;
+        fabric.name_links();
+        for (name, plan) in std::mem::take(&mut fabric.config.faults) {
+            fabric.set_faults(&name, plan)?;
+        }
+        if let Some(options) = fabric.config.capture.take() {
+            fabric.start_capture(options).map_err(Box::new)?;
+        }
         Ok(fabric)
     }
 
@@ -135,15 +176,18 @@ impl Fabric {
             let limit = self.deadline().map(|at| at.saturating_sub(self.clock()));
             self.watch.wait(limit, &mut events, &mut ready)?;
             self.now = self.clock();
-            let mut accept = false;
+            self.wakeups += 1;
+            let (mut accept, mut control) = (false, false);
             for ready in &ready {
                 match ready.source {
                     Source::Stop => {
                         info!("shutting down");
+                        self.stop_capture();
                         self.log_statistics();
                         return Ok(());
                     }
                     Source::Listener => accept = true,
+                    Source::Control => control = true,
                     Source::Acceptor(index) => self.accept_trunk(index as usize)?,
                     Source::Port(port) => self.ready(port, ready.ended)?,
                 }
@@ -153,7 +197,9 @@ impl Fabric {
             if accept {
                 self.accept()?;
             }
+            self.control(control);
             self.flush()?;
+            self.tend_capture();
         }
     }
 
@@ -166,10 +212,13 @@ impl Fabric {
         let transports = self.connections.iter().flatten().filter_map(|c| c.transport.deadline());
         let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
         let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
-        transports.chain(trunks).chain(acceptors).chain(self.tick).min()
+        let control = self.control.as_ref().and_then(ControlServer::deadline);
+        let scheduled = self.schedule.deadline();
+        transports.chain(trunks).chain(acceptors).chain(self.tick).chain(scheduled).chain(control).min()
     }
 
     fn timers(&mut self) -> Result<(), FabricError> {
+        self.run_schedule();
         for port in 0..self.connections.len() as PortId {
             let now = self.now;
             if self.connection(port).is_some_and(|c| c.transport.deadline().is_some_and(|at| at <= now)) {
@@ -264,6 +313,9 @@ impl Fabric {
     fn end(&mut self, port: PortId) -> Result<(), FabricError> {
         let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::take) else { return Ok(()) };
         let (switch, role) = (connection.switch, connection.role);
+        if let Role::Trunk(index) = role {
+            self.lives.transport_ended(index, connection.transport.statistics());
+        }
         // Closing the descriptor takes it out of the epoll set.
         drop(connection);
         if !matches!(role, Role::Stranger | Role::Caller(_)) {
@@ -304,6 +356,9 @@ impl Fabric {
                 }
                 match connection.next() {
                     Ok(Some(frame)) => {
+                        if self.kept_out(port, &frame) {
+                            return Ok(());
+                        }
                         let switch = self.introduce(port, Some(&frame));
                         self.event(switch, Event::Frame { port, frame });
                     }
@@ -311,6 +366,7 @@ impl Fabric {
                     Err(e) => {
                         self.complain(format_args!("port {port}: {e}"));
                         let switch = self.introduce(port, None);
+                        self.record_malformed(switch, port);
                         self.event(switch, Event::Malformed { port });
                     }
                 }
@@ -318,6 +374,14 @@ impl Fabric {
             if !ended {
                 return Ok(());
             }
+        }
+    }
+
+    fn record_malformed(&mut self, switch: usize, port: PortId) {
+        let Some(Capturing { recorder, .. }) = &mut self.capturing else { return };
+        let connection = self.connections.get(port as usize).and_then(Option::as_ref);
+        if let (Some(connection), Some(hosted)) = (connection, self.switches.get(switch)) {
+            recorder.malformed(hosted.id, port, connection.unread(), self.now);
         }
     }
 
@@ -387,7 +451,16 @@ impl Fabric {
     fn event(&mut self, switch: usize, event: Event) {
         let mut actions = std::mem::take(&mut self.actions);
         if let Some(hosted) = self.switches.get_mut(switch) {
+            if let Some(Capturing { recorder, .. }) = &mut self.capturing {
+                // What was no frame is recorded with its bytes, where they are known.
+                if !matches!(event, Event::Malformed { .. }) {
+                    recorder.event(hosted.id, &event, self.now);
+                }
+            }
             hosted.switch.handle(event, &mut actions);
+            if let Some(Capturing { recorder, .. }) = &mut self.capturing {
+                actions.iter().for_each(|action| recorder.action(hosted.id, action, self.now));
+            }
         }
         for action in actions.drain(..) {
             match action {
@@ -413,7 +486,11 @@ impl Fabric {
     }
 
     fn notice(&mut self, switch: usize, notice: &Notice) {
+        if let Notice::Joined { port, node, .. } = *notice {
+            self.place_faults_of(port, node);
+        }
         let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
+        self.lives.notice(switch, notice, self.now);
         self.log_notice(&name, notice);
     }
 }

@@ -7,11 +7,13 @@ use fabric_topology::{SwitchId, TrunkId};
 use log::{debug, warn};
 use rustix::io::Errno;
 use switch_core::{Event, PortId};
+use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
 use telegraphos_transport::{Acceptor, Address, Options, Transport, UnixTransport};
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError};
 use super::connection::{OUT_ROOM, Role};
+use super::faults::trunk_name;
 use super::watch::Source;
 use super::{Fabric, Hosted};
 
@@ -37,13 +39,19 @@ enum Way {
 #[derive(Debug)]
 pub(super) struct TrunkEnd {
     pub(super) trunk: TrunkId,
-    /// Names of its switches, with a dash: this end first.
+    /// Names of its switches, with a dash, in the order of the topology.
     pub(super) name: String,
     /// The switch here, by its index.
     pub(super) switch: usize,
     /// The ids of this switch and of the other end's.
-    ids: (SwitchId, SwitchId),
+    pub(super) ids: (SwitchId, SwitchId),
     way: Way,
+    /// What carries it.
+    pub(super) via: String,
+    /// A command keeps it down.
+    pub(super) down: bool,
+    /// So does a partition.
+    pub(super) cut: bool,
     /// Its connections, the newest last.
     pub(super) ports: Vec<PortId>,
     /// When to try to open it, if it is for this end to do.
@@ -63,7 +71,7 @@ pub(super) struct Trunks {
 
 impl Trunks {
     /// Listens where the plan says so.
-    pub(super) fn of(config: &Config, hosted: &[Hosted]) -> Result<Trunks, FabricError> {
+    pub(super) fn of(config: &Config, hosted: &[Hosted], faults: &Faults) -> Result<Trunks, FabricError> {
         let mut trunks = Trunks { ends: Vec::new(), acceptors: Vec::new() };
         let Some(plan) = &config.plan else { return Ok(trunks) };
         let here = |switch: SwitchId| hosted.iter().position(|hosted| hosted.id == switch);
@@ -72,9 +80,11 @@ impl Trunks {
         for (trunk, both) in plan.topology.trunks().iter().enumerate() {
             let trunk = trunk as TrunkId;
             let first = trunks.ends.len();
+            let name = || format!("{}-{}", plan.topology.name(both.a), plan.topology.name(both.b));
             let mut end = |switch: usize, from: SwitchId, to: SwitchId, way: Way| {
-                let name = format!("{}-{}", plan.topology.name(from), plan.topology.name(to));
-                trunks.ends.push(TrunkEnd::new(trunk, name, switch, (from, to), way));
+                let at = plan.address(trunk).map_or("process", |address| &address.at);
+                let via = at.split(':').next().unwrap_or(at).to_owned();
+                trunks.ends.push(TrunkEnd::new(trunk, name(), switch, (from, to), way, via));
             };
             match (here(both.a), here(both.b)) {
                 (None, None) => {}
@@ -89,7 +99,6 @@ impl Trunks {
                     };
                     // The plan has one for each trunk between processes.
                     let Some(meeting) = plan.address(trunk) else { continue };
-                    let name = || format!("{}-{}", plan.topology.name(from), plan.topology.name(to));
                     let address =
                         Address::from_str(&meeting.at).map_err(|why| FabricError::Address { name: name(), why })?;
                     if meeting.listener != from {
@@ -100,7 +109,9 @@ impl Trunks {
                     let index = known.unwrap_or(trunks.acceptors.len());
                     end(switch, from, to, Way::Listen(index));
                     if known.is_none() {
-                        let options = Options { named: "trunk", ..config.transport.clone() };
+                        // Until a caller has said which trunk it is.
+                        let link = faults.link(&trunk_name(&name()));
+                        let options = Options { named: "trunk", faults: Some(link), ..config.transport.clone() };
                         let acceptor = telegraphos_transport::listen(&address, &options)
                             .map_err(|why| FabricError::Trunk { name: name(), why: Box::new(why) })?;
                         listening.push((&meeting.at, index));
@@ -114,7 +125,7 @@ impl Trunks {
 }
 
 impl TrunkEnd {
-    fn new(trunk: TrunkId, name: String, switch: usize, ids: (SwitchId, SwitchId), way: Way) -> TrunkEnd {
+    fn new(trunk: TrunkId, name: String, switch: usize, ids: (SwitchId, SwitchId), way: Way, via: String) -> TrunkEnd {
         let opens = !matches!(way, Way::Listen(_));
         TrunkEnd {
             trunk,
@@ -122,11 +133,26 @@ impl TrunkEnd {
             switch,
             ids,
             way,
+            via,
+            down: false,
+            cut: false,
             ports: Vec::new(),
             retry: if opens { Some(0) } else { None },
             backoff: BACKOFF.0,
             opened: 0,
             told_down: false,
+        }
+    }
+
+    /// Whether it may be open.
+    pub(super) fn kept_down(&self) -> bool {
+        self.down || self.cut
+    }
+
+    /// It may be open again: to be tried at once, if that is for this end to do.
+    pub(super) fn let_up(&mut self, now: u64) {
+        if !matches!(self.way, Way::Listen(_)) {
+            (self.backoff, self.retry) = (BACKOFF.0, Some(now));
         }
     }
 
@@ -163,13 +189,18 @@ impl Fabric {
     }
 
     fn open_trunk(&mut self, index: usize) -> Result<(), FabricError> {
+        if self.trunks[index].kept_down() {
+            return Ok(());
+        }
         let opened = match &self.trunks[index].way {
             Way::Listen(_) => return Ok(()),
             Way::Inside(other) if *other < index => return Ok(()),
             Way::Inside(other) => {
                 let other = *other;
-                let options = &self.config.transport;
-                match in_process(options) {
+                // One end makes the faults of both directions.
+                match in_process(&self.config.transport)
+                    .and_then(|(near, far)| Ok((FaultyTransport::new(near, self.trunk_faults(index))?, far)))
+                {
                     Ok((near, far)) => {
                         self.trunk_opened(other, Box::new(far))?;
                         Ok(Box::new(near) as Box<dyn Transport>)
@@ -178,7 +209,8 @@ impl Fabric {
                 }
             }
             Way::Connect(address) => {
-                telegraphos_transport::connect(address, &self.config.transport).map_err(|e| e.to_string())
+                let options = Options { faults: Some(self.trunk_faults(index)), ..self.config.transport.clone() };
+                telegraphos_transport::connect(address, &options).map_err(|e| e.to_string())
             }
         };
         match opened {
@@ -242,8 +274,16 @@ impl Fabric {
         };
         // Refused there, by name, if it is for none.
         let Some(index) = meant.or_else(|| self.trunks.iter().position(ours)) else { return 0 };
+        let link = self.trunk_faults(index);
+        if let Some(connection) = self.connection(port) {
+            connection.transport.set_faults(&link);
+        }
         self.join_end(index, port);
         self.trunks[index].switch
+    }
+
+    fn trunk_faults(&self, index: usize) -> LinkFaults {
+        self.faults.link(&trunk_name(&self.trunks[index].name))
     }
 
     fn trunk_opened(&mut self, index: usize, transport: Box<dyn Transport>) -> Result<(), FabricError> {
@@ -254,6 +294,13 @@ impl Fabric {
 
     /// A connection is to be this end of a trunk; its switch opens the conversation.
     fn join_end(&mut self, index: usize, port: PortId) {
+        if self.trunks[index].kept_down() {
+            if let Some(connection) = self.connection(port) {
+                connection.closing = true;
+            }
+            self.touch(port);
+            return;
+        }
         if self.trunks[index].ports.len() >= MOST {
             // The newest may be the one that will work; the oldest may be the trunk. What is in between wants to be.
             if let Some(between) = self.trunks[index].ports.get(1).copied() {

@@ -102,7 +102,7 @@ pub enum TopologyError {
         unreached: String,
     },
     /// A node without a switch.
-    #[error("without a switch: nodes {}; expected each of the {nodes} nodes (0 to {}) at one switch", runs(missing), nodes - 1)]
+    #[error("nodes without a switch: {}; expected each of the {nodes} nodes (0 to {}) at one switch", runs(missing), nodes - 1)]
     MissingNodes {
         /// The nodes.
         missing: Vec<NodeId>,

@@ -35,6 +35,7 @@ mod lists;
 mod plan;
 mod shape;
 mod svg;
+mod text;
 mod topology;
 mod tree;
 

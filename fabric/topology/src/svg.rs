@@ -36,7 +36,7 @@ impl Plan {
              font-size=\"12\" text-anchor=\"middle\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>",
             bottom + legend
         );
-        self.draw_trunks(&mut out, &centres);
+        let addresses = self.draw_trunks(&mut out, &centres, width);
         for switch in 0..t.switches() {
             let (x, y) = centres[usize::from(switch)];
             let (name, nodes) = label(switch);
@@ -53,6 +53,7 @@ impl Plan {
                 let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 12.0, escaped(&nodes));
             }
         }
+        out.push_str(&addresses);
         if self.processes().len() > 1 {
             for (index, process) in self.processes().iter().enumerate() {
                 let y = bottom + 24.0 * index as f64;
@@ -71,44 +72,47 @@ impl Plan {
         out
     }
 
-    fn draw_trunks(&self, out: &mut String, centres: &[Point]) {
+    /// Draws the trunks and returns the texts that come above everything else.
+    fn draw_trunks(&self, out: &mut String, centres: &[Point], width: f64) -> String {
         let mut labels = String::new();
-        out.push_str("<g stroke=\"#555555\" stroke-width=\"1.5\" fill=\"none\">\n");
+        out.push_str("<g stroke=\"#555555\" stroke-width=\"1.5\" stroke-linejoin=\"round\" fill=\"none\">\n");
         for (id, trunk) in (0..).zip(self.topology.trunks()) {
             let (from, to) = (centres[usize::from(trunk.a)], centres[usize::from(trunk.b)]);
             let address = self.address(id);
             let dashes = if address.is_some() { " stroke-dasharray=\"6 4\"" } else { "" };
-            let _ = match self.bend(trunk.a, trunk.b, from, to) {
+            let _ = match self.detour(trunk.a, trunk.b, from, to, width) {
                 None => writeln!(out, "<path d=\"M{:.1} {:.1}L{:.1} {:.1}\"{dashes}/>", from.0, from.1, to.0, to.1),
-                Some(bend) => writeln!(
-                    out,
-                    "<path d=\"M{:.1} {:.1}Q{:.1} {:.1} {:.1} {:.1}\" stroke=\"#999999\"{dashes}/>",
-                    from.0, from.1, bend.0, bend.1, to.0, to.1
-                ),
+                Some(path) => writeln!(out, "<path d=\"{path}\" stroke=\"#999999\"{dashes}/>"),
             };
             if let Some(address) = address {
+                // Nearer to the listener: in the middle of a circle, trunks cross.
+                let (near, far) = if address.listener == trunk.a { (from, to) } else { (to, from) };
                 let _ = writeln!(
                     labels,
                     "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"10\" stroke=\"white\" stroke-width=\"4\" paint-order=\"stroke\">{}</text>",
-                    (from.0 + to.0) / 2.0,
-                    (from.1 + to.1) / 2.0 - 4.0,
+                    near.0 + (far.0 - near.0) * 0.4,
+                    near.1 + (far.1 - near.1) * 0.4 - 4.0,
                     escaped(&address.at)
                 );
             }
         }
         out.push_str("</g>\n");
-        out.push_str(&labels);
+        labels
     }
 
-    /// Where the line of a wrap-around trunk bends, so that it goes beside the others of its row or column.
-    fn bend(&self, a: SwitchId, b: SwitchId, from: Point, to: Point) -> Option<Point> {
+    /// The line of a wrap-around trunk: beside the other trunks of its row or column, around the boxes.
+    fn detour(&self, a: SwitchId, b: SwitchId, from: Point, to: Point, width: f64) -> Option<String> {
+        const BESIDE: f64 = 12.0;
         let Routing::Grid(grid) = &self.topology.routing else { return None };
         let ((ax, ay), (bx, by)) = (grid.place(a), grid.place(b));
-        let middle = ((from.0 + to.0) / 2.0, (from.1 + to.1) / 2.0);
         if ax.abs_diff(bx) > 1 {
-            Some((middle.0, middle.1 - BOX_HEIGHT * 1.6))
+            let (left, right) = (from.0 + width / 4.0, to.0 - width / 4.0);
+            let y = from.1 - BOX_HEIGHT / 2.0 - BESIDE;
+            Some(format!("M{left:.1} {:.1}V{y:.1}H{right:.1}V{:.1}", from.1, to.1))
         } else if ay.abs_diff(by) > 1 {
-            Some((middle.0 - BOX_HEIGHT * 2.6, middle.1))
+            let (upper, lower) = (from.1 + BOX_HEIGHT / 4.0, to.1 - BOX_HEIGHT / 4.0);
+            let x = from.0 - width / 2.0 - BESIDE;
+            Some(format!("M{:.1} {upper:.1}H{x:.1}V{lower:.1}H{:.1}", from.0, to.0))
         } else {
             None
         }
@@ -142,9 +146,11 @@ impl Plan {
             }
             Routing::Graph(_) => {
                 let count = f64::from(t.switches());
-                // Neighbours on the circle are a box apart.
-                let radius =
-                    if count < 2.0 { 0.0 } else { (count * (width + 24.0) / std::f64::consts::TAU).max(width) };
+                // Neighbours on the circle are as far apart as the text between them is long.
+                let addresses = (0..).zip(t.trunks()).filter_map(|(id, _)| self.address(id));
+                let text = addresses.map(|address| address.at.chars().count()).max().unwrap_or(0);
+                let apart = width + (text as f64 * CHARACTER * 10.0 / 12.0).max(24.0);
+                let radius = if count < 2.0 { 0.0 } else { (count * apart / std::f64::consts::TAU).max(apart / 2.0) };
                 let turn = |switch: SwitchId| std::f64::consts::TAU * f64::from(switch) / count;
                 (0..t.switches())
                     .map(|switch| {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{names, promises, random_trunks, route, seeds};
+use common::{Numbers, names, promises, random_trunks, route, seeds};
 use fabric_topology::{CheckError, MAX_LAYERS, SwitchId, Topology, TopologyError, TrunkId};
 
 fn ring(switches: u16, layers: u8) -> Result<Topology, TopologyError> {
@@ -105,6 +105,33 @@ fn i13_rings_need_a_second_layer_from_five_switches_on() {
     );
 }
 
+/// The table in docs/topologies.md: up to so many layers. Graphs of up to 64 switches fit into those there are.
+#[test]
+fn i13_random_graphs_need_no_more_layers_than_documented() {
+    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full");
+    let small = [(24, 12, 2), (24, 40, 2), (64, 32, 4), (64, 64, 4), (64, 128, 3), (64, 512, 2)];
+    let large = [(128, 128, 5), (256, 128, 8), (256, 512, 6), (256, 2000, 3)];
+    let cases = small.iter().map(|case| (case, if full { 10 } else { 3 }));
+    for (&(switches, more, documented), graphs) in cases.chain(large.iter().filter(|_| full).map(|case| (case, 3))) {
+        for seed in 0..graphs {
+            let trunks = random_trunks(&mut Numbers(seed), switches, more);
+            let needed = match Topology::graph(names(switches), &trunks, vec![0], MAX_LAYERS) {
+                Ok(t) => t.layers().into(),
+                Err(TopologyError::NeedsLayers { needed, .. }) => needed,
+                Err(e) => panic!("{e}"),
+            };
+            println!("{switches} switches, {more} trunks more than a tree, seed {seed}: {needed} layers");
+            assert!(needed <= documented, "{switches}, {more}, seed {seed}: {needed} layers");
+        }
+    }
+    let side = if full { 16 } else { 8 };
+    for (regular, most) in [(Topology::mesh(side, side, 1).unwrap(), 1), (Topology::torus(side, side, 1).unwrap(), 4)] {
+        let trunks: Vec<_> = regular.trunks().iter().map(|t| (t.a, t.b)).collect();
+        let layers = Topology::graph(names(regular.switches().into()), &trunks, vec![0], MAX_LAYERS).unwrap().layers();
+        assert!(layers <= most, "{trunks:?}: {layers} layers");
+    }
+}
+
 #[test]
 fn the_order_of_trunks_in_a_file_means_nothing() {
     seeds(20, 200, |numbers| {
@@ -180,7 +207,10 @@ fn impossible_graphs_are_named_with_what_was_expected() {
         ),
         (refused(&["a"], &[], vec![], 4), "nodes is 0: expected 1 to 4096"),
         (refused(&["a"], &[], vec![0; 4097], 4), "nodes is 4097: expected 1 to 4096"),
-        (refused(&["a"], &[], vec![0, 0, 1], 4), "node 2 has no switch: expected each of the 3 nodes at one switch"),
+        (
+            refused(&["a"], &[], vec![0, 0, 1], 4),
+            "nodes without a switch: 2; expected each of the 3 nodes (0 to 2) at one switch",
+        ),
         (refused(&["a"], &[], vec![0], 0), "layers is 0: expected 1 to 4"),
         (refused(&["a"], &[], vec![0], 5), "layers is 5: expected 1 to 4"),
     ] {
