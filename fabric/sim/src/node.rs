@@ -239,13 +239,11 @@ impl Node {
             STATUS.. if address < STATUS + 8 * context::SLOTS as u64 => {
                 self.guest.slot_done(world, self.id, ((address - STATUS) / 8) as usize, value);
             }
-            ADMIN..EVENTS => {
-                if (address - ADMIN) % admin::BLOCK_SIZE as u64 == admin::COMPLETION_OFFSET as u64 {
-                    if let Some(done) = self.driver.completed(address, &self.memory) {
-                        self.done(world, done);
-                    }
-                    self.run_driver(world);
+            ADMIN..EVENTS if (address - ADMIN) % admin::BLOCK_SIZE as u64 == admin::COMPLETION_OFFSET as u64 => {
+                if let Some(done) = self.driver.completed(address, &self.memory) {
+                    self.done(world, done);
                 }
+                self.run_driver(world);
             }
             _ if address >= Segment::Data.address() && address < Segment::Data.address() + layout::ATOMIC => {
                 // Stores of one node to one other carry numbers that count up from 1, and again when it has lost one.

@@ -88,7 +88,7 @@ impl Default for Pattern {
 }
 
 /// Parts of the operations, of their sum.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Mix {
     /// Remote stores.
@@ -105,12 +105,6 @@ pub struct Mix {
     pub put: u32,
     /// Block copies from the partner.
     pub get: u32,
-}
-
-impl Default for Mix {
-    fn default() -> Mix {
-        Mix { store: 0, load: 0, atomic: 0, enqueue: 0, multicast: 0, put: 0, get: 0 }
-    }
 }
 
 /// Kinds of operations, in the order of all tables.

@@ -64,7 +64,6 @@ pub(super) fn cost(most: u32, seed: u64, picture: Option<&Path>) -> Result<u8> {
     if sizes.is_empty() {
         return Err(Error::Usage(format!("nodes is {most}: expected at least {} with --cost", SIZES[0])));
     }
-    let shapes: [(&str, fn(u32) -> String); 2] = [("star", |_| "star".into()), ("torus", torus)];
     let mut series = Vec::new();
     let title = format!(
         "{:<14}{:>7}{:>10}{:>11}{:>12}{:>14}{:>12}{:>14}{:>13}\n",
@@ -79,10 +78,11 @@ pub(super) fn cost(most: u32, seed: u64, picture: Option<&Path>) -> Result<u8> {
         "KiB/node"
     );
     written(std::io::stdout().write_all(title.as_bytes()))?;
-    for (name, flag) in shapes {
+    for name in ["star", "torus"] {
         let mut costs = Vec::new();
         for nodes in &sizes {
-            let cost = measure(*nodes, &flag(*nodes), seed)?;
+            let topology = if name == "torus" { torus(*nodes) } else { name.to_owned() };
+            let cost = measure(*nodes, &topology, seed)?;
             let line = format!(
                 "{:<14}{nodes:>7}{:>10.2}{:>11.2}{:>12.0}{:>14.0}{:>12.0}{:>14.0}{:>13.0}\n",
                 cost.topology,
