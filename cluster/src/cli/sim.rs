@@ -84,7 +84,7 @@ fn read(path: &Path) -> Result<Workload> {
     Workload::parse(&text).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
 }
 
-/// Time of this process and of the world that a run has taken. Reports must not depend on it.
+/// Time that a run has taken: of the processor, and for the operations of the world. Reports must not depend on it.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     set_up: Duration,
@@ -112,10 +112,10 @@ fn run(workload: Workload, nodes: u32, flag: &str, seed: u64) -> Result<(Report,
     let usage = |e: &dyn std::fmt::Display| Error::Usage(e.to_string());
     let topology = Topology::parse_flag(flag, nodes).map_err(|e| usage(&e))?;
     let failed = |e: SimulationError| usage(&e);
-    let start = Instant::now();
+    let before = processor_time();
     let mut simulation = Simulation::new(workload, Arc::new(topology), flag, seed).map_err(failed)?;
     simulation.set_up().map_err(failed)?;
-    let set_up = start.elapsed();
+    let set_up = processor_time() - before;
     let (start, before) = (Instant::now(), processor_time());
     simulation.operate().map_err(failed)?;
     let spent = Spent { set_up, operations: start.elapsed(), processor: processor_time() - before };
