@@ -137,10 +137,10 @@ prop_compose! {
 
 fn response() -> impl Strategy<Value = Response> {
     let kinds = [ErrorKind::Malformed, ErrorKind::Version, ErrorKind::Refused, ErrorKind::Busy];
-    let capture = (".{0,9}", target(), any::<[u64; 2]>()).prop_map(|(file, on, n)| Capture {
+    let capture = (".{0,9}", vec(".{0,9}", 0..3), any::<[u64; 2]>()).prop_map(|(file, links, n)| Capture {
         file,
-        on,
-        packets: n[0],
+        links,
+        records: n[0],
         lost: n[1],
     });
     let status = (process(), any::<[u32; 3]>(), vec(any::<u16>(), 0..5), proptest::option::of(capture), ".{0,9}")
