@@ -68,7 +68,7 @@ mod tests {
         }
         for wrong in ["", "node", "node x", "node 70000", "trunk 3", "trunk 3-", "port 3", "node 3 4"] {
             let error = wrong.parse::<Link>().unwrap_err().to_string();
-            assert!(error.contains(&format!("{wrong:?}")) && error.contains("trunk A-B"), "{error}");
+            assert!(error.contains(&format!("{wrong:?}")) && error.contains("trunk:A-B"), "{error}");
         }
     }
 }

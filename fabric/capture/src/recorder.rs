@@ -368,8 +368,9 @@ impl Recorder {
     pub fn finish(mut self, now: u64) -> Result<CaptureStatistics, Stopped> {
         if let Some(switch) = self.switches.keys().next().copied().filter(|_| !self.stopped) {
             let end = Record::End(self.statistics.records);
-            // Whatever links are captured, the end is told.
+            // Whatever links are captured, the end is told; it has room within the limit.
             self.filter = None;
+            self.options.limit = None;
             self.say(switch, now, &end);
         }
         let whole = self.sink.close();
@@ -392,13 +393,13 @@ fn check_link(link: Link, switches: &[(SwitchId, &SwitchConfig)]) -> Result<(), 
         topology.is_some_and(|t| t.trunks_of(at).iter().any(|trunk| t.other_end(*trunk, at) == to))
     };
     let (fits, expected) = match link {
-        Link::Switch(id) => (there(id), format!("`switch S`, S one of {}", ids())),
+        Link::Switch(id) => (there(id), format!("`switch:S`, S one of {}", ids())),
         Link::Trunk(at, to) => {
-            (there(at) && trunk_to(at, to), format!("`trunk A-B`, A one of {}, B joined with it", ids()))
+            (there(at) && trunk_to(at, to), format!("`trunk:A-B`, A one of {}, B joined with it", ids()))
         }
         Link::Node(node) => match topology {
-            Some(t) => (t.switch_of(node).is_some_and(there), format!("`node N`, N a node of a switch of {}", ids())),
-            None => (u32::from(node) < nodes, format!("`node N`, N below {nodes}")),
+            Some(t) => (t.switch_of(node).is_some_and(there), format!("`node:N`, N a node of a switch of {}", ids())),
+            None => (u32::from(node) < nodes, format!("`node:N`, N below {nodes}")),
         },
     };
     if fits { Ok(()) } else { Err(CaptureError::NoLink { link, expected }) }

@@ -184,6 +184,16 @@ fn a_limit_ends_the_capture_there_and_says_so_once() {
     let (read, error) = read_all(&file);
     assert_eq!((read.len() as u64, error), (statistics.records, None));
     assert_eq!(statistics.records - 1 + statistics.after_stop, 1000);
+    // One that does not reach its limit ends as others do, within it.
+    let limit = 4096;
+    let mut recorder = common::recorder(CaptureOptions { limit: Some(limit), ..options(&file) }, 64);
+    while recorder.statistics().bytes + 256 + 100 < limit {
+        fill(&mut recorder, 1);
+    }
+    assert!(recorder.finish(0).unwrap().bytes <= limit);
+    let (read, _) = read_all(&file);
+    assert!(matches!(Record::decode(&read.last().unwrap().bytes), Ok(Record::End(_))));
+    assert!(std::fs::metadata(&file).unwrap().len() <= limit);
 }
 
 #[test]
