@@ -331,10 +331,10 @@ impl Transport for RingTransport {
                 return Ok(Received::End);
             }
             if there == 0 {
+                self.bells = self.bells.saturating_add(rings.woken());
                 if self.spin > 0 && !rings.consumer.is_armed() && now.saturating_sub(self.active) < self.spin {
                     return Ok(Received::Nothing);
                 }
-                self.bells = self.bells.saturating_add(rings.woken());
                 let words = words(&rings.memory, 1 - rings.out);
                 there = rings.consumer.sleep(&words)?;
             }

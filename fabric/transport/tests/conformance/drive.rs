@@ -116,7 +116,7 @@ pub(crate) fn sleep(peers: &[&Peer], limit: u64) -> bool {
     let mut fds: Vec<PollFd<'_>> = peers
         .iter()
         .map(|peer| {
-            let reads = (peer.reads || peer.sent < peer.to_send.len()) && !peer.ended;
+            let reads = peer.reads && !peer.ended;
             PollFd::from_borrowed_fd(peer.transport.fd(), interest(&*peer.transport, reads))
         })
         .collect();
