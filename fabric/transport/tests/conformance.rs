@@ -44,9 +44,9 @@ macro_rules! addressed {
     ($subject:expr) => {
         addressed!($subject;
             child
+            alone
             reconnecting_works
             many_connections_at_once
-            a_thousand_connects_leave_nothing
             nobody_there_is_an_error_or_an_end
         );
 
@@ -54,6 +54,12 @@ macro_rules! addressed {
         fn a_killed_peer_is_noticed() {
             let test = concat!(module_path!(), "::child");
             crate::addressed::a_killed_peer_is_noticed($subject, test.split_once("::").unwrap().1);
+        }
+
+        #[test]
+        fn a_thousand_connects_leave_nothing() {
+            let test = concat!(module_path!(), "::alone");
+            crate::addressed::a_thousand_connects_leave_nothing(test.split_once("::").unwrap().1);
         }
     };
 }
