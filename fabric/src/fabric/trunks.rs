@@ -8,7 +8,7 @@ use log::{debug, warn};
 use rustix::io::Errno;
 use switch_core::{Event, PortId};
 use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
-use telegraphos_transport::{Acceptor, Address, Options, Transport, UnixTransport};
+use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport};
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError};
@@ -198,7 +198,7 @@ impl Fabric {
             Way::Inside(other) => {
                 let other = *other;
                 // One end makes the faults of both directions.
-                match in_process(&self.config.transport)
+                match InProcess::pair(&self.config.transport)
                     .and_then(|(near, far)| Ok((FaultyTransport::new(near, self.trunk_faults(index))?, far)))
                 {
                     Ok((near, far)) => {
@@ -209,7 +209,10 @@ impl Fabric {
                 }
             }
             Way::Connect(address) => {
-                let options = Options { faults: Some(self.trunk_faults(index)), ..self.config.transport.clone() };
+                // The trunk's name: a restarted caller's new connection ends its old one at once.
+                let name = u64::from(self.trunks[index].trunk) + 1;
+                let faults = Some(self.trunk_faults(index));
+                let options = Options { name, faults, ..self.config.transport.clone() };
                 telegraphos_transport::connect(address, &options).map_err(|e| e.to_string())
             }
         };
@@ -347,11 +350,4 @@ impl Fabric {
 /// Whether an error of accepting passes when something is closed.
 pub(super) fn passes(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
-}
-
-fn in_process(options: &Options) -> std::io::Result<(UnixTransport, UnixTransport)> {
-    let (a, b) = std::os::unix::net::UnixStream::pair()?;
-    a.set_nonblocking(true)?;
-    b.set_nonblocking(true)?;
-    Ok((UnixTransport::from_stream(a, options), UnixTransport::from_stream(b, options)))
 }

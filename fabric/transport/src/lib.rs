@@ -11,6 +11,8 @@
 //! [`Transport`] has the contract, which `tests/conformance.rs` holds every transport to; `docs/transports.md` compares them.
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
 //!
+//! `unsafe` exists in `ring/memory.rs` only.
+//!
 //! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included.
 #![deny(unsafe_code)]
 
@@ -18,8 +20,10 @@ mod address;
 mod datagram;
 mod error;
 pub mod faults;
+mod in_process;
 pub mod listener;
 mod open;
+mod ring;
 pub mod send_queue;
 mod traits;
 mod unix;
@@ -27,6 +31,8 @@ mod unix;
 pub use address::{Address, AddressError, HostPort};
 pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramTransport};
 pub use error::OpenError;
+pub use in_process::InProcess;
 pub use open::{Options, connect, listen};
+pub use ring::{RingAcceptor, RingTransport};
 pub use traits::{Acceptor, Datagrams, Received, Transport, TransportStatistics};
 pub use unix::{UnixAcceptor, UnixTransport};
