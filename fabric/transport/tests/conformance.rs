@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One suite for every transport. `TELEGRAPHOS_SEED` chooses the cuts, `TELEGRAPHOS_SCALE=full` runs more of them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 #[path = "conformance/addressed.rs"]
 mod addressed;

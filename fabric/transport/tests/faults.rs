@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults over real sockets: each kind does what it says, is counted and reported, and is seen by a check that would not see it
 //! without.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
