@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::check;
 use crate::fabric::{Config, Fabric, FabricError, ShutdownHandle};
 use crate::service;
 use crate::settings::Settings;
@@ -22,6 +23,8 @@ Examples:
   telegraphos-fabric --listen /tmp/fabric.sock --nodes 4 --log debug
   telegraphos-fabric --config fabric.toml
       The file has the same names: listen = \"/tmp/fabric.sock\", nodes = 4, ... The command line wins.
+  telegraphos-fabric --check torus:4x4 --nodes 32
+  telegraphos-fabric --check topology.toml --draw topology.svg
 
 Exit codes: 0 stopped by SIGINT or SIGTERM, 1 error, 2 wrong usage or configuration."
 )]
@@ -31,6 +34,12 @@ struct Cli {
     /// Read settings from a TOML file with the same names
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Check a topology, print a report and end: a TOML file, or star, tree:4x2, mesh:4x4, torus:4x4
+    #[arg(long, value_name = "FILE|TOPOLOGY")]
+    check: Option<String>,
+    /// Write a drawing of the checked topology: FILE.svg, or FILE.dot for Graphviz
+    #[arg(long, value_name = "FILE", requires = "check")]
+    draw: Option<PathBuf>,
 }
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
@@ -39,6 +48,16 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    if let Some(from) = &cli.check {
+        return match check::run(from, cli.settings.nodes, cli.draw.as_deref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) if e.is_failure() => {
+                eprintln!("telegraphos-fabric: {e}");
+                ExitCode::FAILURE
+            }
+            Err(e) => service::usage("telegraphos-fabric", &e),
+        };
+    }
     let settings = match &cli.config {
         Some(file) => Settings::read(file).map(|base| cli.settings.or(base)),
         None => Ok(cli.settings),
@@ -47,7 +66,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(both) => both,
         Err(e) => return service::usage("telegraphos-fabric", &e),
     };
-    service::start_log(settings.log.as_deref());
+    service::start_log(settings.log.as_deref(), settings.log_format, None);
     service::exit_code(serve(config))
 }
 

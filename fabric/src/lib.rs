@@ -6,16 +6,21 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`service`], [`signals`], [`limit`] and the reading of [`settings`] are what every server of Telegraphos has in common; the
-//! listening socket is `telegraphos_transport::listener`.
+//! [`control`] is how a running fabric is asked and told, [`metrics`] its endpoint for Prometheus.
+//! [`service`], [`logging`], [`signals`], [`limit`] and the reading of [`settings`] are what every server of Telegraphos has in
+//! common; the listening socket is `telegraphos_transport::listener`.
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
 
+pub mod check;
 mod cli;
+pub mod control;
 mod fabric;
 pub mod limit;
 pub mod link;
+pub mod logging;
+pub mod metrics;
 pub mod service;
 pub mod settings;
 pub mod signals;

@@ -5,6 +5,7 @@
 //!   Address ── listen ──► Acceptor ── accept ──► Transport ◄── connect ── Address
 //!                                                    │
 //!                 unix, in_process, ring: reliable by themselves
+//!                 datagram: RDP over UDP and Unix datagrams
 //! ```
 //!
 //! [`Transport`] has the contract, which `tests/conformance.rs` holds every transport to; `docs/transports.md` compares them.
@@ -16,6 +17,7 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod datagram;
 mod error;
 pub mod faults;
 mod in_process;
@@ -27,6 +29,7 @@ mod traits;
 mod unix;
 
 pub use address::{Address, AddressError, HostPort};
+pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramTransport};
 pub use error::OpenError;
 pub use in_process::InProcess;
 pub use open::{Options, connect, listen};

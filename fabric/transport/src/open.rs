@@ -3,6 +3,7 @@
 
 use std::io;
 
+use crate::datagram::{DatagramAcceptor, DatagramTransport};
 use crate::faults::{FaultyAcceptor, FaultyTransport, LinkFaults};
 use crate::ring::{RingAcceptor, RingTransport};
 use crate::unix::{UnixAcceptor, UnixTransport};
@@ -21,11 +22,16 @@ pub struct Options {
     /// A place for faults on the connection, with those of this link to begin with; a listener's connections have the same until
     /// [`Transport::set_faults`].
     pub faults: Option<LinkFaults>,
+    /// Microseconds without a word from the other end after which transports over datagrams give a connection up.
+    pub silence: u64,
+    /// Who calls, for transports over datagrams: at the other end, a new connection ends the old one of the same name, so that a
+    /// restart is noticed at once whatever the address. 0: nobody in particular; then the address is the name.
+    pub name: u64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { named: "address", buffer: 256 << 10, spin: 0, faults: None }
+        Options { named: "address", buffer: 256 << 10, spin: 0, faults: None, silence: 10_000_000, name: 0 }
     }
 }
 
@@ -61,6 +67,7 @@ pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>,
     match address {
         Address::Unix(path) => Ok(accepting(UnixAcceptor::bind(path, options)?, options)),
         Address::Ring(path) => Ok(accepting(RingAcceptor::bind(path, options)?, options)),
+        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramAcceptor::bind(address, options)?)),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::listen(other, why, hint))
@@ -74,6 +81,7 @@ pub fn connect(address: &Address, options: &Options) -> Result<Box<dyn Transport
     match address {
         Address::Unix(path) => connected(UnixTransport::connect(path, options)?, address, options),
         Address::Ring(path) => connected(RingTransport::connect(path, options)?, address, options),
+        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramTransport::connect(address, options)?)),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::connect(other, why, hint))
