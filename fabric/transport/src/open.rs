@@ -66,8 +66,8 @@ fn connected(
 pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>, OpenError> {
     match address {
         Address::Unix(path) => Ok(accepting(UnixAcceptor::bind(path, options)?, options)),
-        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramAcceptor::bind(address, options)?)),
         Address::Ring(path) => Ok(accepting(RingAcceptor::bind(path, options)?, options)),
+        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramAcceptor::bind(address, options)?)),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::listen(other, why, hint))
@@ -80,8 +80,8 @@ pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>,
 pub fn connect(address: &Address, options: &Options) -> Result<Box<dyn Transport>, OpenError> {
     match address {
         Address::Unix(path) => connected(UnixTransport::connect(path, options)?, address, options),
-        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramTransport::connect(address, options)?)),
         Address::Ring(path) => connected(RingTransport::connect(path, options)?, address, options),
+        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramTransport::connect(address, options)?)),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::connect(other, why, hint))
