@@ -6,9 +6,9 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`control`] is how a running fabric is asked and told, [`metrics`] how it is scraped. [`service`], [`logging`], [`signals`],
-//! [`limit`] and the reading of [`settings`] are what every server of Telegraphos has in common; the listening socket is
-//! `telegraphos_transport::listener`.
+//! [`control`] is how a running fabric is asked and told, [`metrics`] its endpoint for Prometheus.
+//! [`service`], [`logging`], [`signals`], [`limit`] and the reading of [`settings`] are what every server of Telegraphos has in
+//! common; the listening socket is `telegraphos_transport::listener`.
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]

@@ -8,8 +8,13 @@ use telegraphos_capture::{CaptureOptions, Link};
 use telegraphos_transport::faults::Schedule;
 use telegraphos_wire::WindowLayout;
 
+use crate::control;
 use crate::fabric::Config;
 use crate::logging::LogFormat;
+use crate::metrics::MetricsAddress;
+
+/// Bytes of the longest path of a Unix socket.
+const MAX_SOCKET_PATH: usize = 107;
 
 /// All settings; what is not given has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
@@ -68,6 +73,12 @@ pub struct Settings {
     /// Milliseconds after which a HIB or trunk is given up that makes no room while packets wait for it; 0: never [default: 60000]
     #[arg(long, value_name = "MS")]
     pub stall_ms: Option<u64>,
+    /// Control socket to create (mode 0600), for telegraphos ctl and top; none: no such socket [default: --listen with .control]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// Serve Prometheus at http://ADDRESS/metrics; a port alone is of 127.0.0.1 [default: not at all]
+    #[arg(long, value_name = "PORT|ADDRESS")]
+    pub metrics: Option<MetricsAddress>,
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
@@ -157,6 +168,8 @@ impl Settings {
             capture_snap: self.capture_snap.or(other.capture_snap),
             silence_ms: self.silence_ms.or(other.silence_ms),
             stall_ms: self.stall_ms.or(other.stall_ms),
+            control: self.control.or(other.control),
+            metrics: self.metrics.or(other.metrics),
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
         }
@@ -195,6 +208,15 @@ impl Settings {
             config.plan = Some(plan);
         }
         config.process = self.process.clone();
+        config.control = match &self.control {
+            Some(none) if none.as_os_str() == "none" => None,
+            Some(path) => Some(path.clone()),
+            // Nobody has asked for it: where its path would be too long there is none.
+            None => {
+                Some(control::default_path(&config.listen)).filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
+            }
+        };
+        config.metrics = self.metrics;
         for text in &self.fault {
             let fault = |why: String| SettingsError::Fault(text.clone(), why);
             let (name, plan) = text
@@ -284,6 +306,14 @@ mod tests {
             assert!(parts.iter().all(|p| error.contains(p)), "{error}");
         }
         assert_eq!(Settings { node_bits: Some(2), ..base.clone() }.config().unwrap().nodes, 4);
+        let default = base.clone().config().unwrap();
+        assert_eq!((default.control.as_deref(), default.metrics), (Some(Path::new("/a.control")), None));
+        let other =
+            Settings { control: Some("/b".into()), metrics: "7".parse().ok(), ..base.clone() }.config().unwrap();
+        assert_eq!((other.control.as_deref(), other.metrics), (Some(Path::new("/b")), "127.0.0.1:7".parse().ok()));
+        assert_eq!(Settings { control: Some("none".into()), ..base.clone() }.config().unwrap().control, None);
+        let long = Settings { listen: Some(format!("/{}", "x".repeat(100)).into()), ..base.clone() };
+        assert_eq!(long.config().unwrap().control, None, "a default that cannot be is none");
         let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
         assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
     }

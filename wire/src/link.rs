@@ -52,7 +52,7 @@ pub enum Refusal {
     NodeBits = 4,
     /// `offset_bits` differ.
     OffsetBits = 5,
-    /// The first frame was not a Hello.
+    /// The first frame was not a Hello; or, with epochs as values, the trunk was joined by another connection since this one was greeted.
     Handshake = 6,
     /// The port misbehaved (bad frame, packets without credit, forged source).
     Protocol = 7,
@@ -158,7 +158,7 @@ pub enum Frame {
         switch: u16,
         /// The switch it means to reach.
         peer: u16,
-        /// How often it knows this trunk to have been joined; the greater of both, plus one, is the trunk's new epoch.
+        /// The trunk's epoch as far as known; the greater of both, plus one, is its new one.
         epoch: u32,
         /// Digest of the topology; both ends must have been given the same.
         topology: u64,

@@ -3,6 +3,7 @@
 //!
 //! [`Packet`] is the sane representation; [`Packet::encode`] and [`Packet::decode`] are the only places that know the bytes.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -156,8 +157,8 @@ pub enum Body {
     },
     /// Ask for the segment `name`.
     Lookup {
-        /// Its name.
-        name: Name,
+        /// Its name; boxed, since it would make every packet twice as large in memory.
+        name: Box<Name>,
         /// Its secret, zeros for none.
         secret: [u8; 16],
         /// The asking process's user id.
@@ -623,7 +624,7 @@ impl Packet {
             }
             Body::Lookup { name, secret, uid, rights } => {
                 put(52, &rights.0.to_le_bytes());
-                lookup[..64].copy_from_slice(name);
+                lookup[..64].copy_from_slice(&name[..]);
                 lookup[64..80].copy_from_slice(secret);
                 lookup[80..84].copy_from_slice(&uid.to_le_bytes());
                 payload = &lookup;
@@ -782,7 +783,7 @@ impl Packet {
                 Body::Read { at, context, size }
             }
             LOOKUP => Body::Lookup {
-                name: get(bytes, HEADER_LEN),
+                name: Box::new(get(bytes, HEADER_LEN)),
                 secret: get(bytes, HEADER_LEN + 64),
                 uid: u32::from_le_bytes(get(bytes, HEADER_LEN + 80)),
                 rights,
@@ -892,7 +893,7 @@ mod tests {
                 .prop_map(|(status, data)| Body::BlockReply { status, data: data.into() }),
             (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::AtomicReply { status, data }),
             (any::<[u8; 32]>(), any::<[u8; 16]>(), any::<u32>(), any::<u16>()).prop_map(|(n, secret, uid, rights)| {
-                let mut name = [0; 64];
+                let mut name = Box::new([0; 64]);
                 name[..32].copy_from_slice(&n);
                 Body::Lookup { name, secret, uid, rights: Rights(rights) }
             }),

@@ -40,7 +40,7 @@ pub struct SwitchConfig {
     /// Microseconds after which a port that says nothing, not even when asked, is given up; `None`: never.
     pub silence: Option<u64>,
     /// Microseconds after which a port is given up that returns no credit while packets of the classes request, reflected or (a trunk's)
-    /// reply wait for one; `None`: never. Enqueue credits may be kept for as long as a queue is stopped (SPEC E12).
+    /// reply wait for one; `None`: never. A trunk has twice the time, in which the switch beyond finds the node that keeps them. Enqueue credits may be kept for as long as a queue is stopped (SPEC E12).
     pub stall: Option<u64>,
     /// Replies of one node that may wait for one other; more throw their sender out.
     ///
@@ -50,8 +50,10 @@ pub struct SwitchConfig {
     /// because a port gets its credits back only when no reply waits for it any more.
     pub reply_limit: Option<u32>,
     /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another, greater
-    /// value, so that it does not give an incarnation twice.
+    /// value, so that it does not give an incarnation twice. The epochs of trunks begin with it, too, for the same reason.
     pub base_incarnation: u32,
+    /// Pairs of nodes that are counted, see [`Pairs::new`](crate::pairs::Pairs::new); 0: none. Each switch counts what its own nodes send.
+    pub pairs: usize,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
@@ -127,8 +129,20 @@ pub enum Bug {
     SendAllToEach,
     /// Trunks, I13: replies keep the credit of their trunk until their node reads them.
     RepliesHoldTrunk,
-    /// Silence is not noticed.
+    /// Trunks, life cycle: a switch that starts again counts the joins of its trunks from 0.
+    ForgetEpochs,
+    /// Trunks, life cycle: of two connections that were greeted with the same epoch both are joined, one after the other.
+    JoinStale,
+    /// Trunks, E12: elements have the credits and queues of loads and stores.
+    MixClasses,
+    /// Trunks, protection: a packet that is not on its route is blamed on the switch that sent it on and cannot have known.
+    BlameMessenger,
+    /// Trunks are blamed as soon as the node is that keeps credits beyond them.
+    BlameTrunk,
+    /// Neither silence nor kept credits are noticed.
     Patient,
+    /// A switch that was itself stopped judges others by that time.
+    Unforgiving,
 }
 
 /// Why a configuration is refused.
@@ -208,6 +222,7 @@ impl SwitchConfig {
             stall: None,
             reply_limit: None,
             base_incarnation: 0,
+            pairs: 0,
             #[cfg(feature = "bugs")]
             bug: None,
             #[cfg(feature = "bugs")]

@@ -316,7 +316,7 @@ pub enum Notice {
         trunk: TrunkId,
         /// The switch at its other end.
         to: SwitchId,
-        /// How often it has been joined.
+        /// Its number: greater than at every earlier join.
         epoch: u32,
     },
     /// A trunk has broken. `dropped` packets that came by it or waited for it were in the switch.
@@ -391,7 +391,7 @@ impl core::fmt::Display for Notice {
             }
             Notice::Violation { who, what, .. } => write!(f, "threw out {who}: it {what}"),
             Notice::TrunkUp { trunk, to, epoch, .. } => {
-                write!(f, "trunk {trunk} to switch {to} is joined, for the {epoch}. time")
+                write!(f, "trunk {trunk} to switch {to} is joined, epoch {epoch}")
             }
             Notice::TrunkDown { trunk, to, dropped } => {
                 write!(f, "trunk {trunk} to switch {to} has broken; {dropped} packets dropped")
@@ -409,6 +409,10 @@ impl core::fmt::Display for Notice {
                         "switch {offered} called switch {expected}: the two ends disagree on which trunk listens there"
                     ),
                     Refusal::Version => write!(f, "link protocol version {offered}: expected {expected}"),
+                    Refusal::Handshake if offered != expected => write!(
+                        f,
+                        "it was greeted with epoch {offered}, and joined by another connection since, with epoch {expected}"
+                    ),
                     other => write!(f, "{other:?}, offered {offered}, expected {expected}"),
                 }
             }

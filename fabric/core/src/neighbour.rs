@@ -275,6 +275,11 @@ impl Neighbour {
 
     /// The next frame for this neighbour that nothing holds back but room.
     pub(crate) fn next(&mut self, config: &SwitchConfig) -> Option<Next> {
+        // Most often nothing waits: this is asked for each packet, of its sender and of its receiver.
+        let control = self.alive || self.probe || !self.down.is_empty() || !self.answers.is_empty();
+        if !control && self.lanes.is_empty() && self.marks.is_empty() {
+            return self.take_credit(config);
+        }
         // First what is bounded by the number of nodes.
         if let Some(node) = self.down.pop_first() {
             return Some(Next::Control(Frame::NodeDown { node }));

@@ -34,6 +34,10 @@ impl NodeSet {
         true
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
     pub(crate) fn pop_first(&mut self) -> Option<NodeId> {
         let (word, bits) = self.words.iter().enumerate().find(|(_, bits)| **bits != 0)?;
         let node = (word * 64) as NodeId + bits.trailing_zeros() as NodeId;

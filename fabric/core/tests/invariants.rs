@@ -393,7 +393,7 @@ fn an_absent_node_is_answered_for_in_kind() {
         (Body::Write { at, context: 1, size: 8, data: 5 }, Body::WriteAck { status }),
         (Body::Read { at, context: 1, size: 4 }, Body::ReadReply { status, data: u64::MAX }),
         (
-            Body::Lookup { name, secret: [0; 16], uid: 0, rights: Rights::READ },
+            Body::Lookup { name: Box::new(name), secret: [0; 16], uid: 0, rights: Rights::READ },
             Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0), width: 0 },
         ),
         (

@@ -121,7 +121,9 @@ fn i16_everything_arrives_when_faults_stop() {
         }
     };
     let (whole, tally) = over_seeds(60, check);
-    assert!(!whole || tally.told_restarted + tally.silent == 0, "{tally:?}");
+    // That the client's connection ended without cause is found by the simulation. (A server whose last acknowledgement was lost
+    // learns of the end when the client, which was satisfied, calls again.)
+    assert!(!whole || tally.silent == 0, "{tally:?}");
 }
 
 /// Of each deliberate bug: the check that must find it, in which simulation.

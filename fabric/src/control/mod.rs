@@ -20,3 +20,12 @@ pub use protocol::{Done, ErrorAnswer, ErrorKind, Request, Response};
 pub use server::{ControlServer, Controlled, Limits};
 pub use snapshot::Snapshot;
 pub use target::{FaultSpec, Target};
+
+use std::path::{Path, PathBuf};
+
+/// The control socket of a fabric that listens at `listen`, unless it was told otherwise: the same path with `.control` behind it.
+pub fn default_path(listen: &Path) -> PathBuf {
+    let mut path = listen.as_os_str().to_owned();
+    path.push(".control");
+    path.into()
+}

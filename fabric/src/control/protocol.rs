@@ -18,7 +18,7 @@ pub const MAX_WATCH_MS: u64 = 3_600_000;
 /// Groups of a partition, at most.
 pub const MAX_GROUPS: usize = 256;
 /// What `slow` makes of a node unless told otherwise: bytes per second.
-pub const SLOW: u64 = 64 << 10;
+pub const SLOW: u64 = 64_000;
 
 /// What a fabric can be asked and told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,7 +209,6 @@ impl Request {
                     "every_ms is {every_ms}: expected {MIN_WATCH_MS} to {MAX_WATCH_MS}, or 0 to end the watch"
                 ))
             }
-            Request::SetFaults { faults, .. } => faults.check().map_err(|e| ErrorAnswer::refused(e.to_string())),
             Request::Slow { bytes_per_second: Some(0), .. } => {
                 refuse("bytes_per_second is 0: expected at least 1, or null for as fast as ever; see crash".into())
             }

@@ -14,14 +14,14 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags};
+use telegraphos_transport::listener::{ListenError, Listener};
+use telegraphos_transport::send_queue::SendQueue;
 use telegraphos_wire::NodeId;
 
 use super::protocol::{Done, ErrorAnswer, ErrorKind, MAX_REQUEST, Request, Response};
 use super::snapshot::{FaultsView, Snapshot, Status, TopologyView};
 use super::target::{FaultSpec, Target};
 use crate::limit::Limiter;
-use telegraphos_transport::listener::{ListenError, Listener};
-use telegraphos_transport::send_queue::SendQueue;
 
 /// What a fabric offers to be asked and told. Errors name the value and what was expected.
 pub trait Controlled {
@@ -122,7 +122,7 @@ impl Client {
 #[derive(Debug)]
 pub struct ControlServer {
     epoll: OwnedFd,
-    listener: Listener,
+    listener: Option<Listener>,
     /// When the listener goes on after descriptors ran out.
     resting: Option<u64>,
     clients: Vec<Option<Client>>,
@@ -136,11 +136,17 @@ impl ControlServer {
     pub fn bind(path: &Path, option: &'static str, limits: Limits) -> Result<ControlServer, ListenError> {
         let listener = Listener::bind(path, option)?;
         let failed = |errno| ListenError::Io { path: path.to_owned(), option, errno };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        epoll::add(&epoll, listener.fd(), EventData::new_u64(LISTENER), EventFlags::IN).map_err(failed)?;
+        let mut server = ControlServer::new(limits).map_err(failed)?;
+        epoll::add(&server.epoll, listener.fd(), EventData::new_u64(LISTENER), EventFlags::IN).map_err(failed)?;
+        server.listener = Some(listener);
+        Ok(server)
+    }
+
+    /// Listens nowhere: has the clients only that it [adopts](ControlServer::adopt).
+    pub fn new(limits: Limits) -> Result<ControlServer, Errno> {
         Ok(ControlServer {
-            epoll,
-            listener,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listener: None,
             resting: None,
             clients: Vec::new(),
             limits,
@@ -155,8 +161,8 @@ impl ControlServer {
     }
 
     /// Where it listens.
-    pub fn path(&self) -> &Path {
-        self.listener.path()
+    pub fn path(&self) -> Option<&Path> {
+        self.listener.as_ref().map(Listener::path)
     }
 
     /// When [`ControlServer::ready`] is to be called at the latest, on the clock of its `now`; 0: as soon as the process has looked
@@ -209,13 +215,10 @@ impl ControlServer {
                 index => self.receive(index as usize, event.flags),
             }
         }
-        if self.resting.is_some_and(|until| until <= now) {
+        if let (Some(listener), Some(_)) = (&self.listener, self.resting.filter(|until| *until <= now)) {
             let data = EventData::new_u64(LISTENER);
-            if epoll::add(&self.epoll, self.listener.fd(), data, EventFlags::IN).is_ok() {
-                self.resting = None;
-            } else {
-                self.resting = Some(now.saturating_add(REST));
-            }
+            let watched = epoll::add(&self.epoll, listener.fd(), data, EventFlags::IN).is_ok();
+            self.resting = if watched { None } else { Some(now.saturating_add(REST)) };
         }
         if accept {
             self.accept(now);
@@ -258,7 +261,8 @@ impl ControlServer {
 
     fn accept(&mut self, now: u64) {
         loop {
-            let stream = match self.listener.accept() {
+            let Some(listener) = &self.listener else { return };
+            let stream = match listener.accept() {
                 Ok(Some(stream)) => stream,
                 Ok(None) => return,
                 Err(e) => {
@@ -267,7 +271,7 @@ impl ControlServer {
                         now,
                         format_args!("control socket: cannot accept a connection: {e}; trying again in a second"),
                     );
-                    let _ = epoll::delete(&self.epoll, self.listener.fd());
+                    let _ = self.listener.as_ref().map(|listener| epoll::delete(&self.epoll, listener.fd()));
                     self.resting = Some(now.saturating_add(REST));
                     return;
                 }

@@ -177,7 +177,7 @@ pub struct Port {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrunkEnd {
-    /// The trunk's name: that of the topology's file, or `A-B`.
+    /// The trunk's name: those of its switches with a dash, the switch with the lower number first.
     pub name: String,
     /// The switch at this end.
     pub switch: u16,
@@ -368,16 +368,17 @@ pub struct Status {
 }
 
 /// A capture that is being written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Capture {
     /// The file.
     pub file: String,
-    /// What is captured.
-    pub on: Target,
-    /// Packets written.
-    pub packets: u64,
-    /// Packets that could not be written.
+    /// What is captured, such as `node 3`; none means everything.
+    #[serde(skip_serializing_if = "none")]
+    pub links: Vec<String>,
+    /// Frames and notes written.
+    pub records: u64,
+    /// Those that could not be written.
     pub lost: u64,
 }
 
@@ -429,9 +430,6 @@ pub struct FaultsView {
     /// Groups of switches that are cut off from each other; empty when there is no partition.
     #[serde(skip_serializing_if = "none")]
     pub partition: Vec<Vec<u16>>,
-    /// Slow nodes: bytes per second.
-    #[serde(skip_serializing_if = "none")]
-    pub slow: Vec<(NodeId, u64)>,
     /// Crashed nodes.
     #[serde(skip_serializing_if = "none")]
     pub crashed: Vec<NodeId>,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Captures of what goes into the switches and what comes out, with a note of each fault on purpose.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,6 +33,9 @@ impl FaultSink for Notes {
 #[derive(Debug)]
 pub(super) struct Capturing {
     pub(super) recorder: Recorder,
+    pub(super) file: PathBuf,
+    /// What is captured; none means all.
+    pub(super) links: Vec<Link>,
     notes: Arc<Notes>,
 }
 
@@ -42,7 +46,7 @@ impl Fabric {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
         options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock());
         options.late = self.accepted > 0;
-        let file = options.file.clone();
+        let (file, links) = (options.file.clone(), options.links.clone());
         let switches: Vec<(u16, &SwitchConfig)> =
             self.switches.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
         let mut recorder = Recorder::create(options, &switches)?;
@@ -56,7 +60,7 @@ impl Fabric {
             link.report_to(Some(notes.clone()));
         }
         info!("capturing to {}", file.display());
-        self.capturing = Some(Capturing { recorder, notes });
+        self.capturing = Some(Capturing { recorder, file, links, notes });
         Ok(())
     }
 

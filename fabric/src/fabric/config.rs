@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use rustix::io::Errno;
+use switch_core::pairs::DEFAULT_PAIRS;
 use switch_core::{ConfigError, SwitchConfig};
 use telegraphos_capture::{CaptureError, CaptureOptions};
 use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
@@ -13,6 +14,8 @@ use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 
 use fabric_topology::Plan;
+
+use crate::metrics::{MetricsAddress, MetricsError};
 
 /// Microseconds after which a silent port is given up, unless configured otherwise.
 const DEFAULT_SILENCE: u64 = 10_000_000;
@@ -40,6 +43,10 @@ pub struct Config {
     pub silence: Option<u64>,
     /// See [`SwitchConfig::stall`].
     pub stall: Option<u64>,
+    /// Path of the control socket to create, if there is to be one.
+    pub control: Option<PathBuf>,
+    /// Where to listen for Prometheus, if at all.
+    pub metrics: Option<MetricsAddress>,
     /// How trunks are opened.
     pub transport: telegraphos_transport::Options,
     /// What is wrong from the start, by names such as `node:3`, `trunk:a-b` or `*`.
@@ -65,6 +72,8 @@ impl Config {
             process: None,
             silence: Some(DEFAULT_SILENCE),
             stall: Some(DEFAULT_STALL),
+            control: None,
+            metrics: None,
             transport: telegraphos_transport::Options::default(),
             faults: Vec::new(),
             schedule: Schedule::default(),
@@ -81,6 +90,7 @@ impl Config {
         switch.reply_limit = self.reply_limit;
         switch.silence = self.silence;
         switch.stall = self.stall;
+        switch.pairs = DEFAULT_PAIRS.min(4 * (self.nodes as usize).pow(2));
         switch
     }
 }
@@ -136,6 +146,9 @@ pub enum FabricError {
         /// The reason.
         errno: Errno,
     },
+    /// There is no endpoint for Prometheus.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
     /// Signals cannot be caught.
     #[error("cannot catch SIGINT and SIGTERM: {0}")]
     Signals(String),

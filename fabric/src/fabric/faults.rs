@@ -62,7 +62,7 @@ impl Fabric {
     }
 
     /// Gives the links that are to have faults a place for them.
-    fn place_faults(&mut self) {
+    pub(super) fn place_faults(&mut self) {
         for hosted in 0..self.switches.len() {
             let ports: Vec<(PortId, NodeId)> = self.switches[hosted]
                 .switch

@@ -15,7 +15,9 @@
 mod capturing;
 mod config;
 mod connection;
+mod control;
 mod faults;
+mod lives;
 mod report;
 mod trunks;
 mod watch;
@@ -33,11 +35,15 @@ use telegraphos_transport::{Acceptor, Received, Transport, UnixTransport};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
 
+use crate::control::{ControlServer, Limits};
 use crate::limit::Limiter;
+use crate::metrics::MetricsServer;
 use capturing::Capturing;
 use config::system;
 pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
+use control::Commands;
+use lives::Lives;
 use trunks::{TrunkEnd, Trunks};
 pub use watch::ShutdownHandle;
 use watch::{Events, Ready, Source, Watch};
@@ -74,6 +80,13 @@ pub struct Fabric {
     /// Connections to flush.
     touched: VecDeque<PortId>,
     actions: Vec<Action>,
+    control: Option<ControlServer>,
+    /// Asks `control`, so it goes after that.
+    _metrics: Option<MetricsServer>,
+    commands: Commands,
+    lives: Lives,
+    /// Rounds of the loop.
+    wakeups: u64,
     limiter: Limiter,
     faults: Faults,
     schedule: Schedule,
@@ -106,6 +119,10 @@ impl Fabric {
         let listener = Listener::bind(&config.listen, "--listen")?;
         watch.add(listener.fd(), Source::Listener)?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
+        let (control, metrics) = control::serve(&config)?;
+        if let Some(control) = &control {
+            watch.add(control.fd(), Source::Control)?;
+        }
         let tick = config.silence.into_iter().chain(config.stall).min();
         let mut fabric = Fabric {
             limit: config.nodes as usize + trunks.len() + SPARE_CONNECTIONS,
@@ -121,6 +138,11 @@ impl Fabric {
             accepted: 0,
             touched: VecDeque::new(),
             actions: Vec::new(),
+            control,
+            _metrics: metrics,
+            commands: Commands::default(),
+            lives: Lives::default(),
+            wakeups: 0,
             limiter: Limiter::default(),
             faults,
             schedule,
@@ -154,7 +176,8 @@ impl Fabric {
             let limit = self.deadline().map(|at| at.saturating_sub(self.clock()));
             self.watch.wait(limit, &mut events, &mut ready)?;
             self.now = self.clock();
-            let mut accept = false;
+            self.wakeups += 1;
+            let (mut accept, mut control) = (false, false);
             for ready in &ready {
                 match ready.source {
                     Source::Stop => {
@@ -164,6 +187,7 @@ impl Fabric {
                         return Ok(());
                     }
                     Source::Listener => accept = true,
+                    Source::Control => control = true,
                     Source::Acceptor(index) => self.accept_trunk(index as usize)?,
                     Source::Port(port) => self.ready(port, ready.ended)?,
                 }
@@ -173,6 +197,7 @@ impl Fabric {
             if accept {
                 self.accept()?;
             }
+            self.control(control);
             self.flush()?;
             self.tend_capture();
         }
@@ -187,8 +212,9 @@ impl Fabric {
         let transports = self.connections.iter().flatten().filter_map(|c| c.transport.deadline());
         let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
         let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
+        let control = self.control.as_ref().and_then(ControlServer::deadline);
         let scheduled = self.schedule.deadline();
-        transports.chain(trunks).chain(acceptors).chain(self.tick).chain(scheduled).min()
+        transports.chain(trunks).chain(acceptors).chain(self.tick).chain(scheduled).chain(control).min()
     }
 
     fn timers(&mut self) -> Result<(), FabricError> {
@@ -287,6 +313,9 @@ impl Fabric {
     fn end(&mut self, port: PortId) -> Result<(), FabricError> {
         let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::take) else { return Ok(()) };
         let (switch, role) = (connection.switch, connection.role);
+        if let Role::Trunk(index) = role {
+            self.lives.transport_ended(index, connection.transport.statistics());
+        }
         // Closing the descriptor takes it out of the epoll set.
         drop(connection);
         if !matches!(role, Role::Stranger | Role::Caller(_)) {
@@ -327,6 +356,9 @@ impl Fabric {
                 }
                 match connection.next() {
                     Ok(Some(frame)) => {
+                        if self.kept_out(port, &frame) {
+                            return Ok(());
+                        }
                         let switch = self.introduce(port, Some(&frame));
                         self.event(switch, Event::Frame { port, frame });
                     }
@@ -458,6 +490,7 @@ impl Fabric {
             self.place_faults_of(port, node);
         }
         let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
+        self.lives.notice(switch, notice, self.now);
         self.log_notice(&name, notice);
     }
 }

@@ -2,11 +2,27 @@
 //! What the fabric says in its log.
 
 use log::{Level, info, log, warn};
-use switch_core::{Notice, Statistics};
+use switch_core::{Attached, Notice, Statistics};
 use telegraphos_wire::Class;
 
 use super::Fabric;
 use crate::limit::Suffix;
+
+/// Which node or trunk it is about.
+fn about(notice: &Notice) -> Option<Attached> {
+    match *notice {
+        Notice::Joined { node, .. }
+        | Notice::Left { node, .. }
+        | Notice::Reset { node, .. }
+        | Notice::Reached { node, .. }
+        | Notice::Lost { node }
+        | Notice::Exhausted { node, .. }
+        | Notice::Refused { node: Some(node), .. } => Some(Attached::Node(node)),
+        Notice::Violation { who, .. } => Some(who),
+        Notice::TrunkUp { trunk, to, .. } | Notice::TrunkDown { trunk, to, .. } => Some(Attached::Trunk(trunk, to)),
+        Notice::Refused { node: None, .. } | Notice::TrunkRefused { .. } => None,
+    }
+}
 
 impl Fabric {
     pub(super) fn log_notice(&mut self, switch: &str, notice: &Notice) {
@@ -25,7 +41,14 @@ impl Fabric {
         };
         if let Some(more) = self.admit(kind) {
             let colon = if switch.is_empty() { "" } else { ": " };
-            log!(level, "{switch}{colon}{notice}{more}");
+            // Besides the words, for machines.
+            match about(notice) {
+                Some(Attached::Node(node)) => log!(level, node = node; "{switch}{colon}{notice}{more}"),
+                Some(Attached::Trunk(trunk, to)) => {
+                    log!(level, trunk = trunk, to = to; "{switch}{colon}{notice}{more}");
+                }
+                None => log!(level, "{switch}{colon}{notice}{more}"),
+            }
         }
     }
 

@@ -44,8 +44,14 @@ pub(super) struct TrunkEnd {
     /// The switch here, by its index.
     pub(super) switch: usize,
     /// The ids of this switch and of the other end's.
-    ids: (SwitchId, SwitchId),
+    pub(super) ids: (SwitchId, SwitchId),
     way: Way,
+    /// What carries it.
+    pub(super) via: String,
+    /// A command keeps it down.
+    pub(super) down: bool,
+    /// So does a partition.
+    pub(super) cut: bool,
     /// Its connections, the newest last.
     pub(super) ports: Vec<PortId>,
     /// When to try to open it, if it is for this end to do.
@@ -76,7 +82,9 @@ impl Trunks {
             let first = trunks.ends.len();
             let name = || format!("{}-{}", plan.topology.name(both.a), plan.topology.name(both.b));
             let mut end = |switch: usize, from: SwitchId, to: SwitchId, way: Way| {
-                trunks.ends.push(TrunkEnd::new(trunk, name(), switch, (from, to), way));
+                let at = plan.address(trunk).map_or("process", |address| &address.at);
+                let via = at.split(':').next().unwrap_or(at).to_owned();
+                trunks.ends.push(TrunkEnd::new(trunk, name(), switch, (from, to), way, via));
             };
             match (here(both.a), here(both.b)) {
                 (None, None) => {}
@@ -117,7 +125,7 @@ impl Trunks {
 }
 
 impl TrunkEnd {
-    fn new(trunk: TrunkId, name: String, switch: usize, ids: (SwitchId, SwitchId), way: Way) -> TrunkEnd {
+    fn new(trunk: TrunkId, name: String, switch: usize, ids: (SwitchId, SwitchId), way: Way, via: String) -> TrunkEnd {
         let opens = !matches!(way, Way::Listen(_));
         TrunkEnd {
             trunk,
@@ -125,11 +133,26 @@ impl TrunkEnd {
             switch,
             ids,
             way,
+            via,
+            down: false,
+            cut: false,
             ports: Vec::new(),
             retry: if opens { Some(0) } else { None },
             backoff: BACKOFF.0,
             opened: 0,
             told_down: false,
+        }
+    }
+
+    /// Whether it may be open.
+    pub(super) fn kept_down(&self) -> bool {
+        self.down || self.cut
+    }
+
+    /// It may be open again: to be tried at once, if that is for this end to do.
+    pub(super) fn let_up(&mut self, now: u64) {
+        if !matches!(self.way, Way::Listen(_)) {
+            (self.backoff, self.retry) = (BACKOFF.0, Some(now));
         }
     }
 
@@ -166,6 +189,9 @@ impl Fabric {
     }
 
     fn open_trunk(&mut self, index: usize) -> Result<(), FabricError> {
+        if self.trunks[index].kept_down() {
+            return Ok(());
+        }
         let opened = match &self.trunks[index].way {
             Way::Listen(_) => return Ok(()),
             Way::Inside(other) if *other < index => return Ok(()),
@@ -268,6 +294,13 @@ impl Fabric {
 
     /// A connection is to be this end of a trunk; its switch opens the conversation.
     fn join_end(&mut self, index: usize, port: PortId) {
+        if self.trunks[index].kept_down() {
+            if let Some(connection) = self.connection(port) {
+                connection.closing = true;
+            }
+            self.touch(port);
+            return;
+        }
         if self.trunks[index].ports.len() >= MOST {
             // The newest may be the one that will work; the oldest may be the trunk. What is in between wants to be.
             if let Some(between) = self.trunks[index].ports.get(1).copied() {

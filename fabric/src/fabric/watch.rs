@@ -15,6 +15,8 @@ use super::config::{FabricError, system};
 pub(super) enum Source {
     Stop,
     Listener,
+    /// The control socket, with all its clients.
+    Control,
     /// The acceptor of a trunk, by its index.
     Acceptor(u32),
     Port(u32),
@@ -27,6 +29,7 @@ impl Source {
             Source::Listener => (1, 0),
             Source::Acceptor(index) => (2, index),
             Source::Port(port) => (3, port),
+            Source::Control => (4, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -37,7 +40,8 @@ impl Source {
             0 => Source::Stop,
             1 => Source::Listener,
             2 => Source::Acceptor(index),
-            _ => Source::Port(index),
+            3 => Source::Port(index),
+            _ => Source::Control,
         }
     }
 }
@@ -146,7 +150,14 @@ mod tests {
 
     #[test]
     fn sources_survive_their_number() {
-        for source in [Source::Stop, Source::Listener, Source::Acceptor(7), Source::Port(0), Source::Port(u32::MAX)] {
+        for source in [
+            Source::Stop,
+            Source::Listener,
+            Source::Control,
+            Source::Acceptor(7),
+            Source::Port(0),
+            Source::Port(u32::MAX),
+        ] {
             assert_eq!(Source::of(source.data().u64()), source);
         }
     }

@@ -35,6 +35,8 @@ pub(crate) fn serve(change: impl FnOnce(&mut Config)) -> Served {
 pub(crate) fn serve_at(path: &Path, change: impl FnOnce(&mut Config)) -> Served {
     let path = path.to_owned();
     let mut config = Config::new(&path);
+    // Nodes of these tests do not answer when they are asked.
+    config.silence = None;
     change(&mut config);
     let fabric = Fabric::bind(config).unwrap();
     let handle = fabric.shutdown_handle();

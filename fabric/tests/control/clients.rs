@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 
 use telegraphos_fabric::control::protocol::MAX_REQUEST;
 use telegraphos_fabric::control::{
-    ClientError, ControlClient, ControlServer, Done, ErrorKind, FaultSpec, Limits, Request, Response, Target,
+    ClientError, ControlClient, ControlServer, Done, ErrorKind, Limits, Request, Response, Target,
 };
 
 use crate::fake::{Peer, Served, error};
@@ -23,11 +23,11 @@ fn every_request_reaches_the_fabric_and_gets_its_answer() {
     assert!(served.ask(&mut peer, r#"{"do":"status"}"#).starts_with(r#"{"status":{"protocol":1,"#));
     assert!(served.ask(&mut peer, r#"{"do":"statistics"}"#).starts_with(r#"{"statistics":{"process":"#));
     assert!(served.ask(&mut peer, r#"{"do":"topology"}"#).contains("0123456789abcdef"));
-    let set = r#"{"do":"set-faults","on":"trunk:0-1","faults":{"latency_us":5000,"loss_ppm":50000}}"#;
+    let set = r#"{"do":"set-faults","on":"trunk:0-1","faults":"latency=5ms loss=5%"}"#;
     assert_eq!(served.ask(&mut peer, set), r#"{"done":{"changed":1}}"#);
     assert_eq!(
         served.ask(&mut peer, r#"{"do":"faults"}"#),
-        r#"{"faults":{"faults":[{"on":"trunk:0-1","faults":{"latency_us":5000,"loss_ppm":50000},"down":false}]}}"#
+        r#"{"faults":{"faults":[{"on":"trunk:0-1","faults":"loss=5% latency=5ms","down":false}]}}"#
     );
     served.ask(&mut peer, r#"{"do":"clear-faults","on":"trunk:0-1"}"#);
     assert_eq!(served.ask(&mut peer, r#"{"do":"faults"}"#), r#"{"faults":{"faults":[]}}"#);
@@ -235,7 +235,7 @@ fn a_stream_of_the_process_itself_is_served_and_never_dropped_for_others() {
     served.server.adopt(theirs.into(), served.now).unwrap();
     let thread = std::thread::spawn(move || {
         let mut client = ControlClient::over(ours).unwrap();
-        let set = Request::SetFaults { on: Target::All, faults: FaultSpec { loss_ppm: 7, ..FaultSpec::default() } };
+        let set = Request::SetFaults { on: Target::All, faults: "loss=7%".parse().unwrap() };
         assert_eq!(client.tell(&set).unwrap(), Done::changed(1));
         let refused = client.tell(&Request::Crash { node: 99 }).unwrap_err();
         assert!(matches!(refused, ClientError::Refused(_)), "{refused}");
@@ -268,7 +268,7 @@ fn the_socket_is_private_goes_with_its_server_and_is_not_taken_from_a_living_one
     let failed = ControlClient::connect(&path).unwrap_err().to_string();
     assert!(failed.contains("has ended"), "{failed}");
     let again = ControlServer::bind(&path, "--control", Limits::default()).unwrap();
-    assert_eq!(again.path(), path);
+    assert_eq!(again.path(), Some(path.as_path()));
     let missing = ControlClient::connect(&path.with_file_name("none")).unwrap_err().to_string();
     assert!(missing.contains("none") && missing.contains("--control"), "{missing}");
 }

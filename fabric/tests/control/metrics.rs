@@ -88,7 +88,7 @@ const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n
 fn read(text: &str) -> BTreeMap<String, f64> {
     let mut samples = BTreeMap::new();
     let (mut kinds, mut helped) = (BTreeMap::new(), BTreeSet::new());
-    let body = text.strip_suffix("# EOF\n").expect("the text ends with # EOF");
+    let body = text.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("no # EOF at the end of {text}"));
     for line in body.lines() {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
         match words[..] {

@@ -9,8 +9,8 @@ use telegraphos_fabric::control::snapshot::{
     Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status,
     SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
 };
-use telegraphos_fabric::control::target::MILLION;
 use telegraphos_fabric::control::{Done, ErrorAnswer, ErrorKind, FaultSpec, Request, Response, Target};
+use telegraphos_transport::faults::{Chance, Direction, FaultPlan};
 
 fn check<S: Strategy>(strategy: S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let seed = std::env::var("TELEGRAPHOS_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
@@ -33,19 +33,15 @@ fn target() -> impl Strategy<Value = Target> {
 
 prop_compose! {
     fn faults()(
-        delays in [0..=60_000_000u64, 0..=60_000_000u64],
-        bytes_per_second in any::<u64>(),
-        ppm in [0..=MILLION, 0..=MILLION, 0..=MILLION, 0..=MILLION],
+        delays in [0..=86_400_000_000u64, 0..=86_400_000_000u64],
+        rate in proptest::option::of(1..1u64 << 50),
+        parts in [0..=1_000_000u32, 0..=1_000_000u32, 0..=1_000_000u32, 0..=1_000_000u32],
+        down in any::<bool>(),
+        only in 0..3usize,
     ) -> FaultSpec {
-        FaultSpec {
-            latency_us: delays[0],
-            jitter_us: delays[1],
-            bytes_per_second,
-            loss_ppm: ppm[0],
-            duplicate_ppm: ppm[1],
-            reorder_ppm: ppm[2],
-            corrupt_ppm: ppm[3],
-        }
+        let [loss, corrupt, duplicate, reorder] = parts.map(Chance::millionths);
+        let only = [None, Some(Direction::Send), Some(Direction::Receive)][only];
+        FaultSpec(FaultPlan { loss, corrupt, duplicate, reorder, latency: delays[0], jitter: delays[1], rate, down, only })
     }
 }
 
@@ -141,10 +137,10 @@ prop_compose! {
 
 fn response() -> impl Strategy<Value = Response> {
     let kinds = [ErrorKind::Malformed, ErrorKind::Version, ErrorKind::Refused, ErrorKind::Busy];
-    let capture = (".{0,9}", target(), any::<[u64; 2]>()).prop_map(|(file, on, n)| Capture {
+    let capture = (".{0,9}", vec(".{0,9}", 0..3), any::<[u64; 2]>()).prop_map(|(file, links, n)| Capture {
         file,
-        on,
-        packets: n[0],
+        links,
+        records: n[0],
         lost: n[1],
     });
     let status = (process(), any::<[u32; 3]>(), vec(any::<u16>(), 0..5), proptest::option::of(capture), ".{0,9}")
@@ -166,8 +162,11 @@ fn response() -> impl Strategy<Value = Response> {
         .prop_map(|(digest, switches, trunks)| TopologyView { digest, switches, trunks });
     let fault = (target(), faults(), any::<bool>()).prop_map(|(on, faults, down)| FaultView { on, faults, down });
     let nodes = || vec(any::<u16>(), 0..4);
-    let broken = (vec(fault, 0..4), vec(nodes(), 0..3), vec(any::<(u16, u64)>(), 0..3), nodes())
-        .prop_map(|(faults, partition, slow, crashed)| FaultsView { faults, partition, slow, crashed });
+    let broken = (vec(fault, 0..4), vec(nodes(), 0..3), nodes()).prop_map(|(faults, partition, crashed)| FaultsView {
+        faults,
+        partition,
+        crashed,
+    });
     prop_oneof![
         (0..4usize, ".{0,40}").prop_map(move |(k, text)| Response::Error(ErrorAnswer { kind: kinds[k], text })),
         (any::<u32>(), ".{0,20}").prop_map(|(changed, note)| Response::Done(Done { changed, note })),
@@ -250,8 +249,9 @@ fn errors_name_the_value_and_what_was_expected() {
         (r#"{"do":"crash","node":1} trailing"#, Malformed, ["trailing", "column"]),
         (r#"{"v":2,"do":"status"}"#, Version, ["\"v\" is 2", "expected 1"]),
         (r#"{"do":"link","on":"port 3","up":true}"#, Malformed, ["\"port 3\"", "node:N"]),
-        (r#"{"do":"set-faults","on":"all","faults":{"loss":5}}"#, Malformed, ["`loss`", "loss_ppm"]),
-        (r#"{"do":"set-faults","on":"all","faults":{"loss_ppm":1000001}}"#, Refused, ["is 1000001", "0 to 1000000"]),
+        (r#"{"do":"set-faults","on":"all","faults":{"loss":5}}"#, Malformed, ["map", "string"]),
+        (r#"{"do":"set-faults","on":"all","faults":"loss=101%"}"#, Malformed, ["loss=101%", "100%"]),
+        (r#"{"do":"set-faults","on":"all","faults":"rain"}"#, Malformed, ["rain", "loss=5%"]),
         (r#"{"do":"watch","every_ms":1}"#, Refused, ["every_ms is 1", "50 to 3600000"]),
         (r#"{"do":"slow","node":1,"bytes_per_second":0}"#, Refused, ["is 0", "at least 1"]),
         (r#"{"do":"partition","groups":[["0"]]}"#, Refused, ["has 1", "2 to 256"]),

@@ -124,6 +124,12 @@ fn i13_random_graphs_need_no_more_layers_than_documented() {
             assert!(needed <= documented, "{switches}, {more}, seed {seed}: {needed} layers");
         }
     }
+    let side = if full { 16 } else { 8 };
+    for (regular, most) in [(Topology::mesh(side, side, 1).unwrap(), 1), (Topology::torus(side, side, 1).unwrap(), 4)] {
+        let trunks: Vec<_> = regular.trunks().iter().map(|t| (t.a, t.b)).collect();
+        let layers = Topology::graph(names(regular.switches().into()), &trunks, vec![0], MAX_LAYERS).unwrap().layers();
+        assert!(layers <= most, "{trunks:?}: {layers} layers");
+    }
 }
 
 #[test]

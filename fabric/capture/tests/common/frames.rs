@@ -279,7 +279,7 @@ pub(crate) fn body(kind: u64, random: &mut Random) -> Body {
             }
             let mut secret = [0; 16];
             secret.fill_with(|| random.next() as u8);
-            Body::Lookup { name, secret, uid: small, rights: Rights(context) }
+            Body::Lookup { name: Box::new(name), secret, uid: small, rights: Rights(context) }
         }
         3 => {
             let op = [AtomicOp::Swap, AtomicOp::Add, AtomicOp::CompareSwap][random.below(3) as usize];

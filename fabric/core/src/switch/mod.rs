@@ -18,8 +18,9 @@ use telegraphos_wire::{Class, NodeId, WindowLayout};
 use crate::config::{ConfigError, Part};
 use crate::lane::Life;
 use crate::neighbour::{Kind, Neighbour};
+use crate::pairs::Pairs;
 use crate::statistics::ClassStatistics;
-use crate::{Action, Attached, Event, Notice, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
+use crate::{Action, Attached, Bug, Event, Notice, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
 use time::Clock;
 
 /// Bits of an incarnation below the join counter: they count resets (`Frame::Welcome`).
@@ -62,7 +63,7 @@ pub struct State {
     neighbours: Vec<Option<Neighbour>>,
     /// By node id, of the whole fabric.
     presence: Vec<Presence>,
-    /// By trunk of this switch: how often it was joined, as far as known.
+    /// By trunk of this switch: its number, which grows whenever it is joined.
     epochs: Vec<u32>,
     /// The layout adopted from the first joiner, where none is configured.
     adopted: Option<WindowLayout>,
@@ -109,7 +110,8 @@ pub struct State {
 /// is known of a node follows all its routes, which form a tree, behind what the node sent before. When a trunk breaks, the nodes beyond
 /// it are down for everyone on this side, and the other way round; since a route back is the same trunks, both ends of every pair that
 /// the trunk joined are told. When it is joined again, its *epoch* has grown, and with it the *session*, the sum of the epochs on the
-/// way, of everything beyond. The last switch adds the session to the incarnations that it tells its nodes, in the bits above the
+/// way, of everything beyond. Like incarnations, epochs begin above those of an earlier life of the switch
+/// ([`SwitchConfig::base_incarnation`]), since both ends may have forgotten the trunk. The last switch adds the session to the incarnations that it tells its nodes, in the bits above the
 /// count of resets, and to those in packets: to a node, a peer that was cut off comes back like one that was restarted, and
 /// what was sent before the cut is refused like what was meant for an earlier life.
 ///
@@ -125,6 +127,7 @@ pub struct Switch {
     nodes_here: usize,
     state: State,
     statistics: Statistics,
+    pairs: Pairs,
     clock: Clock,
     /// Outputs that may have something to send; empty between events.
     touched: Vec<Place>,
@@ -175,10 +178,11 @@ impl Switch {
                 ports: BTreeMap::new(),
                 neighbours: vec![None; ports.len()],
                 presence: vec![Presence { up: false, incarnation: base, session: 0 }; nodes],
-                epochs: vec![0; trunks.len()],
+                epochs: vec![if config.has(Bug::ForgetEpochs) { 0 } else { base >> RESET_BITS }; trunks.len()],
                 adopted: None,
             },
             clock: Clock::new(ports.len()),
+            pairs: Pairs::new(config.pairs),
             statistics: Statistics {
                 ports: ports
                     .into_iter()
@@ -209,6 +213,11 @@ impl Switch {
         &self.statistics
     }
 
+    /// The counters of pairs, as far as [`SwitchConfig::pairs`] asks for them.
+    pub fn pairs(&self) -> &Pairs {
+        &self.pairs
+    }
+
     /// The incarnation of a node that can be reached, as it knows it.
     pub fn incarnation(&self, node: NodeId) -> Option<u32> {
         self.state.presence.get(usize::from(node)).filter(|presence| presence.up).map(|presence| presence.incarnation)
@@ -219,7 +228,7 @@ impl Switch {
         self.config.window.or(self.state.adopted)
     }
 
-    /// Whether a port of this switch is open, and to whom; for a trunk also how often it was joined.
+    /// Whether a port of this switch is open, and to whom; for a trunk also its epoch.
     pub fn open_ports(&self) -> impl Iterator<Item = (Attached, PortId, u32)> + '_ {
         self.state.neighbours.iter().enumerate().filter_map(|(place, neighbour)| {
             let epoch = place.checked_sub(self.nodes_here).and_then(|trunk| self.state.epochs.get(trunk));

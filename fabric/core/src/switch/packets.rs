@@ -56,6 +56,10 @@ impl Switch {
             counted.received_packets += 1;
             counted.received_bytes += bytes(&packet);
         }
+        match &group {
+            Some(group) => group.iter().for_each(|member| self.pairs.count(node, *member, class, bytes(&packet))),
+            None => self.pairs.count(node, packet.dst, class, bytes(&packet)),
+        }
         if let Some(group) = group {
             let mut members = group.to_vec();
             if self.config.has(Bug::DuplicateMulticast) {
@@ -75,7 +79,7 @@ impl Switch {
     /// More packets of the class may be sent to this neighbour.
     pub(super) fn credited(&mut self, place: Place, class: Class, layer: u8, count: u32) -> Result<(), Violation> {
         self.clock.served(place, class);
-        let channel = Channel::new(class, if self.config.has(Bug::OneLayer) { 0 } else { layer });
+        let channel = if place < self.nodes_here { Channel::new(class, 0) } else { self.channel_beyond(class, layer) };
         let Some(neighbour) = self.neighbour_mut(place) else { return Ok(()) };
         let held = u64::from(neighbour.credits[channel.index()]) + u64::from(count);
         // None of a layer that the topology does not have.
@@ -108,7 +112,7 @@ impl Switch {
             self.absent(place, class, &queued.packet);
             return Ok(());
         };
-        let channel = Channel::new(class, if self.config.has(Bug::OneLayer) { 0 } else { layer });
+        let channel = if to < self.nodes_here { Channel::new(class, 0) } else { self.channel_beyond(class, layer) };
         self.check_replies(place, source, to, class)?;
         if self.config.has(Bug::DropWhenBlocked)
             && self.neighbour_mut(to).is_some_and(|n| n.clone().take_at_once(source, channel).is_none())
@@ -175,7 +179,7 @@ impl Switch {
             self.enter(to, Channel::new(CLASS, 0), Queued { packet, members: Vec::new(), paid }, out);
         }
         for ((to, layer), members) in beyond {
-            let channel = Channel::new(CLASS, if self.config.has(Bug::OneLayer) { 0 } else { layer });
+            let channel = self.channel_beyond(CLASS, layer);
             self.enter(to, channel, Queued { packet: packet.clone(), members, paid }, out);
         }
         for dst in absent {
@@ -184,6 +188,12 @@ impl Switch {
             }
         }
         self.gone(Some(Paid { place: place as u16, channel, multicast: Some(number) }));
+    }
+
+    /// The channel of a trunk.
+    pub(super) fn channel_beyond(&self, class: Class, layer: u8) -> Channel {
+        let class = if class == Class::Enqueue && self.config.has(Bug::MixClasses) { Class::Request } else { class };
+        Channel::new(class, if self.config.has(Bug::OneLayer) { 0 } else { layer })
     }
 
     fn own_incarnation(&self, node: NodeId) -> u32 {

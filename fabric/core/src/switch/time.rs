@@ -67,18 +67,25 @@ impl Clock {
 
 impl Switch {
     pub(super) fn tick(&mut self, now: u64, out: &mut Vec<Action>) {
-        // A switch that was itself stopped has heard nobody, and is no judge of their silence.
+        // A switch that was itself stopped has heard nobody, and is no judge of what they did meanwhile.
         let gap = now.saturating_sub(self.clock.now);
+        let forgives = !self.config.has(Bug::Unforgiving);
+        let stopped = |limit: u64| forgives && gap > limit / 2;
         self.clock.now = self.clock.now.max(now);
-        if let Some(limit) = self.config.silence.filter(|_| !self.config.has(Bug::Patient)) {
-            if self.clock.heard.iter().any(|heard| *heard > 0) && gap > limit / 2 {
+        if self.config.has(Bug::Patient) {
+            return;
+        }
+        if let Some(limit) = self.config.silence {
+            if stopped(limit) {
                 self.clock.heard.fill(now);
-                self.clock.served.fill([now; 4]);
                 self.clock.opened.values_mut().for_each(|opened| *opened = now);
             }
             self.look_for_silence(now, limit, out);
         }
         if let Some(limit) = self.config.stall {
+            if stopped(limit) {
+                self.clock.served.fill([now; 4]);
+            }
             self.look_for_stalls(now, limit, out);
         }
     }
@@ -125,6 +132,9 @@ impl Switch {
         for place in 0..self.state.neighbours.len() {
             let Some(neighbour) = self.neighbour(place) else { continue };
             let port = neighbour.port;
+            // Its credits may be in packets that wait for a node which keeps its own: that is for the other switch to find out first.
+            let times = if neighbour.is_trunk() && !self.config.has(Bug::BlameTrunk) { 2 } else { 1 };
+            let limit = limit.saturating_mul(times);
             let starved = PROMPT.map(|class| (class, neighbour.starved(class)));
             for (class, starved) in starved {
                 if !starved {

@@ -7,7 +7,6 @@ use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, Packet};
 
 use super::{Place, Port, Switch};
-use crate::channel::Channel;
 use crate::config::Part;
 use crate::lane::{Paid, Queued};
 use crate::neighbour::{Kind, Neighbour};
@@ -79,6 +78,12 @@ impl Switch {
         }
         if credits.contains(&0) {
             return refused(self, Refusal::Protocol, 0, 1, false, out);
+        }
+        // Both ends must come to the same epoch, and each connection to another: one that was greeted before another was joined would
+        // have its epoch.
+        let now = self.state.epochs.get(place - self.nodes_here).copied().unwrap_or(0);
+        if sent != now && !self.config.has(Bug::JoinStale) {
+            return refused(self, Refusal::Handshake, sent.into(), now.into(), false, out);
         }
 
         // A connection that is still there is of a time before the other end lost it.
@@ -153,6 +158,19 @@ impl Switch {
         }
     }
 
+    /// Whether the switch at the other end of a trunk, if it does what it should, sends what is for this destination by this trunk and on
+    /// this layer.
+    fn comes_right(&self, trunk: TrunkId, layer: u8, source: NodeId, destination: NodeId) -> Result<(), Violation> {
+        let Some(Part { topology, switch: here }) = &self.config.part else { return Ok(()) };
+        let route = topology.switch_of(source).zip(topology.switch_of(destination));
+        let hop = route.and_then(|(from, to)| topology.hop(topology.other_end(trunk, *here), from, to));
+        match hop.filter(|hop| hop.trunk == trunk) {
+            Some(hop) if hop.layer == layer || self.config.has(Bug::OneLayer) => Ok(()),
+            Some(_) => Err(Violation::Layer { layer, layers: topology.layers() }),
+            None => Err(Violation::Astray(destination)),
+        }
+    }
+
     /// A packet that another switch sends on.
     fn forwarded(
         &mut self,
@@ -168,22 +186,21 @@ impl Switch {
             return Err(Violation::Layer { layer, layers });
         }
         self.valid_destination(packet.src)?;
-        if !self.comes_by(packet.src, trunk) {
-            return Err(Violation::Astray(packet.src));
-        }
         let multicast = packet.dst == MULTICAST;
         if multicast {
             for member in &members {
                 self.valid_destination(*member)?;
+                self.comes_right(trunk, layer, packet.src, *member)?;
             }
         } else {
             self.valid_destination(packet.dst)?;
+            self.comes_right(trunk, layer, packet.src, packet.dst)?;
         }
         let class = self.config.class_of(&packet);
         if multicast && class != Class::Reflected {
             return Err(Violation::MulticastClass(class));
         }
-        let channel = Channel::new(class, if self.config.has(Bug::OneLayer) { 0 } else { layer });
+        let channel = self.channel_beyond(class, layer);
         let lenient = self.config.has(Bug::AcceptWithoutCredit);
         let Some(sender) = self.neighbour_mut(place) else { return Ok(()) };
         match sender.held[channel.index()].checked_sub(1) {
@@ -198,8 +215,12 @@ impl Switch {
         }
         let up = self.state.presence.get(usize::from(packet.src)).is_some_and(|presence| presence.up);
         let paid = Paid { place: place as u16, channel, multicast: None };
-        if !up {
-            // A reply that has passed the news of its sender: nobody waits for it.
+        let astray = !self.comes_by(packet.src, trunk);
+        if astray && self.config.has(Bug::BlameMessenger) {
+            return Err(Violation::Astray(packet.src));
+        }
+        if !up || astray {
+            // A reply that has passed the news of its sender: nobody waits for it. Or a lie that an honest switch has sent on.
             self.gone(Some(paid));
             self.count_lost(place, class);
             return Ok(());

@@ -27,8 +27,7 @@ pub(crate) enum State {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    pub(crate) from: NodeId,
-    pub(crate) to: NodeId,
+    from: NodeId,
     pub(crate) class: Class,
     pub(crate) era: Era,
     /// Among the unicasts of this class to this receiver in this era.
@@ -50,7 +49,7 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     from: NodeId,
-    to: NodeId,
+    pub(crate) to: NodeId,
 }
 
 /// See the module.
@@ -83,8 +82,7 @@ impl Ledger {
         let next = self.sent.entry((Pair { from, to }, class, era)).or_default();
         let number = *next;
         *next += u32::from(!multicast);
-        let entry =
-            Entry { from, to, class, era, number, multicast, delivered: false, reply: None, state: State::Open };
+        let entry = Entry { from, class, era, number, multicast, delivered: false, reply: None, state: State::Open };
         self.entries.insert((tag, to), entry);
     }
 

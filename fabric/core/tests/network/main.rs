@@ -15,9 +15,13 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod cuts;
+mod hostile;
 mod ledger;
 mod node;
 mod schedule;
+mod silence;
+mod traffic;
 mod world;
 
 use std::collections::BTreeMap;
@@ -65,4 +69,33 @@ fn i8_old_packets_never_arrive_after_a_cut() {
 #[test]
 fn i8_old_packets_never_arrive_whatever_breaks() {
     over_seeds(Faults::All, 300, 50_000);
+}
+
+/// Each by this very check; where another would be first, without that.
+#[test]
+fn random_schedules_find_each_bug() {
+    for (bug, faults, check, without) in [
+        (Bug::LifoLane, Faults::None, "i8_per_pair_fifo", None),
+        (Bug::MulticastOvertakes, Faults::None, "i8_per_pair_fifo", None),
+        (Bug::DropWhenBlocked, Faults::None, "none_passes_a_lost_one", None),
+        (Bug::DropWhenBlocked, Faults::None, "no_request_hangs", None),
+        (Bug::IgnoreReceiverCredit, Faults::None, "credits_never_negative", None),
+        (Bug::StrandCredit, Faults::None, "credits_conserved", None),
+        (Bug::IgnoreRoom, Faults::None, "room_respected", None),
+        (Bug::DuplicateMulticast, Faults::None, "exactly_once", None),
+        (Bug::SkipMember, Faults::None, "no_request_hangs", None),
+        (Bug::SendAllToEach, Faults::None, "one_packet_per_trunk", None),
+        (Bug::LeakCredit, Faults::Nodes, "credits_conserved", None),
+        (Bug::ReuseIncarnation, Faults::Nodes, "incarnation_grows", None),
+        (Bug::DeliverAfterDown, Faults::Nodes, "life_order", None),
+        (Bug::ForgetDown, Faults::Nodes, "presence_told", None),
+        (Bug::ForgetDown, Faults::Nodes, "no_request_hangs", None),
+        (Bug::ReachOvertakes, Faults::Nodes, "life_order", Some("room_respected")),
+        (Bug::KeepDownLocal, Faults::Nodes, "presence_told", None),
+        (Bug::KeepDownLocal, Faults::Nodes, "no_request_hangs", None),
+        (Bug::ForgetSession, Faults::Trunks, "incarnation_is_new", None),
+        (Bug::ForgetSession, Faults::Trunks, "old_packets_never_reach", Some("incarnation_is_new")),
+    ] {
+        assert!(found(bug, faults, check, without, 1000), "{bug:?} is not found by {check}");
+    }
 }

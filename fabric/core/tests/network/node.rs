@@ -8,7 +8,7 @@ use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
 use crate::common::{Failure, class_of, fail, multicast, packet};
 use crate::ledger::State;
-use crate::world::{ConnectionId, Network};
+use crate::world::{ConnectionId, Network, Settings};
 
 /// A request that waits to be performed.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Node {
     inbox: VecDeque<Inbound>,
     /// Classes it takes nothing of, by number: their packets wait in its inbox.
     pub(crate) stopped: [bool; 4],
+    /// Requests that it performs in one round, at most.
+    pub(crate) pace: usize,
     pub(crate) told: BTreeMap<NodeId, u32>,
     /// All it was ever told of, in this life of its connection.
     heard: BTreeSet<(NodeId, u32)>,
@@ -55,6 +57,7 @@ impl Node {
             free: [0; 4],
             inbox: VecDeque::new(),
             stopped: [false; 4],
+            pace: usize::MAX,
             told: BTreeMap::new(),
             heard: BTreeSet::new(),
             eras: BTreeMap::new(),
@@ -198,7 +201,7 @@ impl Network {
     // ---- what it gets ----
 
     pub(crate) fn received(&mut self, node: NodeId, frame: Frame) -> Result<(), Failure> {
-        let (given, offered) = (self.settings.given, self.settings.offered);
+        let Settings { given, offered, without, .. } = self.settings;
         let hib = self.node(node);
         match frame {
             Frame::Welcome { incarnation, credits, .. } => {
@@ -222,7 +225,7 @@ impl Network {
                 }
             }
             Frame::NodeUp { node: peer, incarnation } => {
-                if !hib.heard.insert((peer, incarnation)) {
+                if !hib.heard.insert((peer, incarnation)) && without != Some("incarnation_is_new") {
                     return fail("incarnation_is_new", format!("node {node} heard {incarnation:#x} of {peer} again"));
                 }
                 hib.told.insert(peer, incarnation);
@@ -271,11 +274,8 @@ impl Network {
         if status != Status::NodeDown && !hib.told.contains_key(&packet.src) {
             return fail("life_order", format!("node {node} got a reply of {}, which is down", packet.src));
         }
-        if packet.incarnation != hib.life && packet.src != node {
+        if packet.incarnation != hib.life {
             return Ok(()); // An answer to an earlier life, or to one that was cut off.
-        }
-        if packet.src == node && packet.incarnation != hib.life {
-            return Ok(());
         }
         hib.open.remove(&(packet.tag, packet.src));
         self.ledger.answered(packet.tag, node, packet.src, status)

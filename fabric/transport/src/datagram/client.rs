@@ -8,7 +8,7 @@ use rdp_core::Connection;
 
 use super::socket::Socket;
 use super::wake::Wake;
-use super::{BATCH, RETRY, config, fresh, has_news, longest, outcome, statistics, with_faults};
+use super::{BATCH, RETRY, config, end_reason, fresh, give, has_news, longest, outcome, statistics, with_faults};
 use crate::faults::LinkFaults;
 use crate::{Address, Datagrams, OpenError, Options, Received, Transport, TransportStatistics};
 
@@ -24,6 +24,10 @@ pub struct DatagramTransport {
     /// A datagram that the socket did not take yet; empty: none.
     pending: Vec<u8>,
     retry: Option<u64>,
+    /// The socket was found empty, and nothing else happened since.
+    dry: bool,
+    /// That the connection is over.
+    told: bool,
     buffer: Box<[u8]>,
     now: u64,
     counted: TransportStatistics,
@@ -67,6 +71,8 @@ impl DatagramTransport {
             address: address.clone(),
             pending: Vec::new(),
             retry: None,
+            dry: false,
+            told: false,
             buffer,
             now: 0,
             counted: TransportStatistics::default(),
@@ -140,14 +146,18 @@ impl Transport for DatagramTransport {
                     self.wake.bell().ring();
                 }
             }
-            _ => self.wake.bell().clear(),
+            _ => {
+                self.wake.bell().clear();
+                self.dry = true;
+                self.told = !matches!(received, Ok(Received::Nothing));
+            }
         }
         received
     }
 
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
         self.at(now);
-        let taken = self.connection.send(bytes);
+        let taken = give(&mut self.connection, bytes);
         self.counted.sent_bytes += taken as u64;
         Ok(taken)
     }
@@ -155,13 +165,20 @@ impl Transport for DatagramTransport {
     /// True when the other side has acknowledged everything.
     fn flush(&mut self, now: u64) -> io::Result<bool> {
         self.at(now);
-        let before = has_news(&self.connection);
+        // Also for one who does not read: acknowledgements come in, too.
+        if !std::mem::take(&mut self.dry) {
+            self.pump(now)?;
+        }
         self.connection.timer(now);
-        if has_news(&self.connection) && !before {
+        if has_news(&self.connection) && !self.told {
             self.wake.bell().ring();
         }
         self.transmit(now)?;
         Ok(self.connection.outstanding() == 0 && self.pending.is_empty())
+    }
+
+    fn end_reason(&self) -> Option<&'static str> {
+        end_reason(&self.connection)
     }
 
     fn set_faults(&mut self, link: &LinkFaults) -> bool {

@@ -225,6 +225,11 @@ impl Hub {
         self.bells.insert(key, bell.clone());
     }
 
+    /// The user of a connection knows that it is over: nothing more is to be told.
+    pub(super) fn detach(&mut self, key: Key) {
+        self.bells.remove(&key);
+    }
+
     /// The acceptor has gone.
     pub(super) fn stop(&mut self) {
         self.acceptor = None;

@@ -76,29 +76,39 @@ fn fresh() -> io::Result<Identity> {
     Ok(Identity { id: u64::from_ne_bytes(id).max(1), sequence: u32::from_ne_bytes(sequence) })
 }
 
-/// What a connection has for its user: bytes, nothing, the end, or why it is over.
+/// What a connection has for its user: bytes, nothing, the end. That there never was anybody is an error.
 fn outcome(connection: &mut Connection, buffer: &mut [u8], address: &Address) -> io::Result<Received> {
     match connection.receive(buffer) {
         0 => {}
         count => return Ok(Received::Bytes(count)),
     }
-    let error = |kind, why: String| Err(io::Error::new(kind, why));
     match connection.state() {
-        _ if connection.at_end() => Ok(Received::End),
-        State::Ended(End::Closed | End::Abandoned | End::Aborted) => Ok(Received::End),
-        State::Ended(End::Restarted) => error(
-            io::ErrorKind::ConnectionReset,
-            format!("the other end of {address} was restarted: what was on the way is lost; connect again"),
-        ),
-        State::Ended(End::Silent) if connection.statistics().established == 0 => error(
+        State::Ended(End::Silent) if connection.statistics().established == 0 => Err(io::Error::new(
             io::ErrorKind::TimedOut,
             format!("nobody answers at {address}: is the process that listens there running, and nothing in between?"),
-        ),
-        State::Ended(End::Silent) => error(
-            io::ErrorKind::TimedOut,
-            format!("nothing came from the other end of {address} for too long: it has gone, or is cut off"),
-        ),
+        )),
+        State::Ended(_) => Ok(Received::End),
+        _ if connection.at_end() => Ok(Received::End),
         State::Opening | State::Answering | State::Established => Ok(Received::Nothing),
+    }
+}
+
+/// Gives bytes to a connection: how many were taken. If it is over, which [`outcome`] tells, all of them, for nobody: nobody should
+/// wait for room.
+fn give(connection: &mut Connection, bytes: &[u8]) -> usize {
+    match connection.state() {
+        State::Ended(_) => bytes.len(),
+        _ => connection.send(bytes),
+    }
+}
+
+/// Why a connection is over, if it is.
+fn end_reason(connection: &Connection) -> Option<&'static str> {
+    match connection.state() {
+        State::Ended(End::Restarted) => Some("the other end was restarted: what was on the way is lost"),
+        State::Ended(End::Silent) => Some("nothing came from the other end for too long: it has gone, or is cut off"),
+        State::Ended(End::Abandoned) if !connection.at_end() => Some("the other end gave the connection up"),
+        _ => None,
     }
 }
 

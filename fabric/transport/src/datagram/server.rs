@@ -9,7 +9,7 @@ use rdp_core::Key;
 use super::hub::{Hub, SharedHub};
 use super::socket::bind_udp;
 use super::wake::Wake;
-use super::{config, has_news, outcome, statistics};
+use super::{config, end_reason, give, has_news, outcome, statistics};
 use crate::faults::LinkFaults;
 use crate::listener::Listener;
 use crate::{Acceptor, Address, OpenError, Options, Received, Transport, TransportStatistics};
@@ -85,9 +85,15 @@ impl Acceptor for DatagramAcceptor {
         };
         hub.attach(key, wake.bell());
         drop(hub);
-        let counted = TransportStatistics::default();
-        let address = self.address.clone();
-        Ok(Some(Box::new(AcceptedTransport { hub: self.hub.clone(), key, wake, address, counted })))
+        Ok(Some(Box::new(AcceptedTransport {
+            hub: self.hub.clone(),
+            key,
+            wake,
+            address: self.address.clone(),
+            dry: false,
+            told: false,
+            counted: TransportStatistics::default(),
+        })))
     }
 }
 
@@ -104,6 +110,10 @@ pub struct AcceptedTransport {
     key: Key,
     wake: Wake,
     address: Address,
+    /// The socket was found empty, and nothing else happened since.
+    dry: bool,
+    /// That the connection is over.
+    told: bool,
     counted: TransportStatistics,
 }
 
@@ -140,14 +150,21 @@ impl Transport for AcceptedTransport {
                     self.wake.bell().ring();
                 }
             }
-            _ => self.wake.bell().clear(),
+            _ => {
+                self.wake.bell().clear();
+                self.dry = true;
+                self.told = !matches!(received, Ok(Received::Nothing));
+                if self.told {
+                    hub.detach(self.key);
+                }
+            }
         }
         received
     }
 
     fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
         let mut hub = self.hub.lock();
-        let taken = hub.core.connection_mut(self.key).ok_or_else(lost)?.send(bytes);
+        let taken = give(hub.core.connection_mut(self.key).ok_or_else(lost)?, bytes);
         self.counted.sent_bytes += taken as u64;
         Ok(taken)
     }
@@ -156,15 +173,22 @@ impl Transport for AcceptedTransport {
     fn flush(&mut self, now: u64) -> io::Result<bool> {
         let mut hub = self.hub.lock();
         hub.now = now;
+        // Also for one who does not read: acknowledgements come in, too.
+        if !std::mem::take(&mut self.dry) {
+            hub.pump(now, Some(self.key))?;
+        }
         let connection = hub.core.connection_mut(self.key).ok_or_else(lost)?;
-        let before = has_news(connection);
         connection.timer(now);
-        if has_news(connection) && !before {
+        if has_news(connection) && !self.told {
             self.wake.bell().ring();
         }
         hub.transmit(now)?;
         let acknowledged = hub.core.connection(self.key).is_none_or(|c| c.outstanding() == 0);
         Ok(acknowledged && hub.datagrams_of(self.key).is_none_or(|(_, idle)| idle))
+    }
+
+    fn end_reason(&self) -> Option<&'static str> {
+        self.hub.lock().core.connection(self.key).and_then(end_reason)
     }
 
     fn set_faults(&mut self, link: &LinkFaults) -> bool {
