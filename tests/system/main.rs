@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
-    suite.part("demo_shows_its_table", demo::shows_its_table);
+    suite.part("demo_shows_its_table", || demo::shows_its_table(Scale::from_env()));
     suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
     let mut newest = None;
     suite.part("kernel_newest_reported", || {
