@@ -6,15 +6,15 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`service`], [`signals`], [`limit`] and the reading of [`settings`] are what every server of Telegraphos has in common; the
-//! listening socket is `telegraphos_transport::listener`.
+//! [`service`], [`signals`] and the reading of [`settings`] are what every server of Telegraphos has in common; the listening
+//! socket is `telegraphos_transport::listener`, the limit on log lines `telegraphos_transport::limit`, here [`limit`].
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
 
 mod cli;
 mod fabric;
-pub mod limit;
+pub mod keys;
 pub mod link;
 pub mod service;
 pub mod settings;
@@ -23,3 +23,4 @@ pub mod signals;
 pub use cli::cli_main;
 pub use fabric::{Config, Fabric, FabricError, ShutdownHandle};
 pub use settings::{Settings, SettingsError};
+pub use telegraphos_transport::limit;

@@ -10,14 +10,17 @@
 //! [`Transport`] has the contract, which `tests/conformance.rs` holds every transport to; `docs/transports.md` compares them.
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
 //!
-//! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included.
+//! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included; [`limit`] every log line that
+//! a peer can trigger.
 #![deny(unsafe_code)]
 
 mod address;
 mod error;
 pub mod faults;
+pub mod limit;
 pub mod listener;
 mod open;
+pub mod quic;
 pub mod send_queue;
 mod traits;
 mod unix;
@@ -25,5 +28,5 @@ mod unix;
 pub use address::{Address, AddressError, HostPort};
 pub use error::OpenError;
 pub use open::{Options, connect, listen};
-pub use traits::{Acceptor, Datagrams, Received, Transport, TransportStatistics};
+pub use traits::{Acceptor, AcceptorStatistics, Datagrams, Received, Transport, TransportStatistics};
 pub use unix::{UnixAcceptor, UnixTransport};

@@ -4,6 +4,7 @@
 use std::io;
 
 use crate::faults::{FaultyAcceptor, FaultyTransport, LinkFaults};
+use crate::quic::{QuicAcceptor, QuicOptions, QuicTransport};
 use crate::unix::{UnixAcceptor, UnixTransport};
 use crate::{Acceptor, Address, OpenError, Transport};
 
@@ -17,11 +18,15 @@ pub struct Options {
     /// A place for faults on the connection, with those of this link to begin with; a listener's connections have the same until
     /// [`Transport::set_faults`].
     pub faults: Option<LinkFaults>,
+    /// Certificate, key and peers, for `quic:`.
+    pub quic: Option<QuicOptions>,
+    /// Whether `udp:` may leave this host, where everybody on the way can read, forge and inject what it carries.
+    pub allow_insecure: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { named: "address", buffer: 256 << 10, faults: None }
+        Options { named: "address", buffer: 256 << 10, faults: None, quic: None, allow_insecure: false }
     }
 }
 
@@ -52,10 +57,25 @@ fn connected(
     })
 }
 
+const INSECURE: &str = "use quic:HOST:PORT, or pass --insecure-trunks if nobody else can reach this network";
+
+/// What is neither encrypted nor authenticated does not leave this host unless told to.
+fn secure_enough(address: &Address, options: &Options) -> io::Result<()> {
+    match address {
+        Address::Udp(at) if !options.allow_insecure && !at.is_loopback()? => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "plain UDP between hosts can be read and forged by everybody on the way",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Listens at `address`.
 pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>, OpenError> {
+    secure_enough(address, options).map_err(|e| OpenError::listen(address, e, INSECURE))?;
     match address {
         Address::Unix(path) => Ok(accepting(UnixAcceptor::bind(path, options)?, options)),
+        Address::Quic(at) => Ok(Box::new(QuicAcceptor::bind(at, options)?)),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::listen(other, why, hint))
@@ -66,11 +86,43 @@ pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>,
 /// Connects to `address`. Never blocks; whether somebody answers may show only later, as [`Received::End`](crate::Received::End) or
 /// an error of the transport.
 pub fn connect(address: &Address, options: &Options) -> Result<Box<dyn Transport>, OpenError> {
+    secure_enough(address, options).map_err(|e| OpenError::connect(address, e, INSECURE))?;
     match address {
         Address::Unix(path) => connected(UnixTransport::connect(path, options)?, address, options),
+        Address::Quic(at) => Ok(Box::new(QuicTransport::connect(at, options)?)),
         other => {
             let (why, hint) = missing(other);
             Err(OpenError::connect(other, why, hint))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_udp_leaves_this_host_only_when_told_to() {
+        for outside in ["udp:10.1.2.3:7", "udp:0.0.0.0:0", "udp:[::]:0", "udp:[fe80::1]:7"] {
+            let address: Address = outside.parse().unwrap();
+            for error in [
+                connect(&address, &Options::default()).err().unwrap(),
+                listen(&address, &Options::default()).err().unwrap(),
+            ] {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                let text = error.to_string();
+                assert!(
+                    text.contains(outside) && text.contains("use quic:") && text.contains("--insecure-trunks"),
+                    "{text}"
+                );
+            }
+            let told = Options { allow_insecure: true, ..Options::default() };
+            assert!(secure_enough(&address, &told).is_ok());
+        }
+        for inside in
+            ["udp:127.0.0.1:7", "udp:127.1.2.3:7", "udp:[::1]:7", "udp:localhost:7", "unix:/x", "quic:10.1.2.3:7"]
+        {
+            assert!(secure_enough(&inside.parse().unwrap(), &Options::default()).is_ok(), "{inside}");
         }
     }
 }
