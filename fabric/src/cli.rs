@@ -22,6 +22,8 @@ Examples:
   telegraphos-fabric --listen /tmp/fabric.sock --nodes 4 --log debug
   telegraphos-fabric --config fabric.toml
       The file has the same names: listen = \"/tmp/fabric.sock\", nodes = 4, ... The command line wins.
+  telegraphos-fabric keys new-cluster keys && telegraphos-fabric keys new-process keys host-a
+      A certificate authority for a cluster, and a certificate for one of its processes.
 
 Exit codes: 0 stopped by SIGINT or SIGTERM, 1 error, 2 wrong usage or configuration."
 )]
@@ -31,6 +33,15 @@ struct Cli {
     /// Read settings from a TOML file with the same names
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make certificates and keys for trunks between hosts
+    #[command(subcommand)]
+    Keys(crate::keys::Keys),
 }
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
@@ -39,6 +50,10 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    if let Some(Command::Keys(keys)) = &cli.command {
+        service::start_log(None);
+        return service::exit_code(keys.run());
+    }
     let settings = match &cli.config {
         Some(file) => Settings::read(file).map(|base| cli.settings.or(base)),
         None => Ok(cli.settings),
