@@ -5,7 +5,7 @@ use crate::cluster::{hib_options, log_dir, option};
 use crate::guest::wait_for_socket;
 use crate::process::{Process, tail};
 use crate::progress::{Mode, Progress};
-use crate::rundir::{MachineLock, RunDir};
+use crate::rundir::{FABRIC, MachineLock, RunDir};
 use crate::tap::{LinkCount, Tap};
 use crate::{Error, Result, Settings, interrupt};
 use std::os::unix::process::CommandExt;
@@ -68,7 +68,7 @@ impl Boards {
         let lock = MachineLock::acquire(Progress(progress))?;
         let log_dir = log_dir(settings, &run_dir)?;
         let step = Progress(progress).step(format!("Starting {nodes} boards and the fabric"));
-        let fabric_socket = run_dir.path().join("fabric");
+        let fabric_socket = run_dir.path().join(FABRIC);
         let fabric = start_fabric(&fabric_socket, &settings.fabric, &log_dir.join("fabric.log"))?;
         let directory = run_dir.path().to_path_buf();
         let at = |kind: &str, node: usize| directory.join(format!("{kind}{node}"));

@@ -4,7 +4,7 @@
 use crate::guest::{Guest, NodeOptions};
 use crate::process::{Memory, Process};
 use crate::progress::{Mode, Progress};
-use crate::rundir::{MachineLock, RunDir};
+use crate::rundir::{FABRIC, MachineLock, RunDir};
 use crate::settings::Settings;
 use crate::{Error, Result, boards, interrupt};
 use std::fs;
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn fabric_socket(&self) -> PathBuf {
-        self.run_dir.join("fabric")
+        self.run_dir.join(FABRIC)
     }
 
     /// Options for one HIB: the cluster's, then the node's own.

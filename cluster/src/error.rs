@@ -104,6 +104,12 @@ pub enum Error {
         /// QEMU's answer.
         why: String,
     },
+    /// There is no fabric to talk to.
+    #[error("{0}")]
+    NoFabric(String),
+    /// A fabric could not be asked, or said no.
+    #[error(transparent)]
+    Control(#[from] telegraphos_fabric::control::ClientError),
     /// The user interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -130,6 +136,7 @@ impl Error {
             Error::Usage(_) => 2,
             Error::Interrupted => 130,
             Error::Failed { .. } | Error::Command { .. } => 1,
+            Error::Control(telegraphos_fabric::control::ClientError::Refused(_)) => 1,
             _ => 3,
         }
     }

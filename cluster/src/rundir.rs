@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The private directory of one cluster (sockets, logs), and the lock that lets one cluster at a time use the machine.
 
+use crate::process::listens;
 use crate::progress::Progress;
 use crate::{Error, Result, interrupt};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -10,10 +11,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use telegraphos_fabric::control::default_path;
 use tempfile::TempDir;
 
 /// Its lock tells that the directory's owner lives.
 const OWNER: &str = "owner";
+/// The name of the fabric's socket.
+pub(crate) const FABRIC: &str = "fabric";
 /// A Unix socket's path has at most 107 bytes; this much of it is for the names inside.
 const LONGEST: usize = 107 - 24;
 
@@ -73,6 +77,28 @@ fn default_parent() -> PathBuf {
         .filter(|p| p.is_absolute())
         .filter(ours)
         .unwrap_or_else(std::env::temp_dir)
+}
+
+/// Where directories of clusters usually are.
+pub(crate) fn usual_parents() -> Vec<PathBuf> {
+    let mut parents = vec![default_parent()];
+    let temporary = std::env::temp_dir();
+    if !parents.contains(&temporary) {
+        parents.push(temporary);
+    }
+    parents
+}
+
+/// The control sockets of all clusters of this user whose fabric runs, in these places.
+pub(crate) fn control_sockets(parents: &[PathBuf]) -> Vec<PathBuf> {
+    let uid = rustix::process::getuid().as_raw();
+    let prefix = format!("telegraphos-{uid}-");
+    let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
+    let ours = entries.filter(|entry| {
+        entry.file_name().to_str().is_some_and(|n| n.starts_with(&prefix))
+            && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid)
+    });
+    ours.map(|entry| default_path(&entry.path().join(FABRIC))).filter(|path| listens(path)).collect()
 }
 
 /// Removes directories of ours whose owner is gone.
@@ -190,6 +216,29 @@ mod tests {
         fs::create_dir(&long).unwrap();
         let text = RunDir::create(Some(&long)).unwrap_err().to_string();
         assert!(text.contains("at most 83"), "{text}");
+    }
+
+    #[test]
+    fn running_clusters_are_found_by_their_control_sockets() {
+        let parent = tempfile::tempdir().unwrap();
+        let parents = [parent.path().to_path_buf(), parent.path().join("none")];
+        let (first, second) =
+            (RunDir::create(Some(parent.path())).unwrap(), RunDir::create(Some(parent.path())).unwrap());
+        let listen = |run: &RunDir| {
+            let path = run.path().join("fabric.control");
+            (std::os::unix::net::UnixListener::bind(&path).unwrap(), path)
+        };
+        assert!(control_sockets(&parents).is_empty());
+        let (socket, path) = listen(&first);
+        assert_eq!(control_sockets(&parents), std::slice::from_ref(&path));
+        let (_second, other) = listen(&second);
+        let mut both = control_sockets(&parents);
+        both.sort();
+        let mut expected = vec![path, other.clone()];
+        expected.sort();
+        assert_eq!(both, expected);
+        drop(socket);
+        assert_eq!(control_sockets(&parents), [other], "one whose fabric has ended is none");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(settings) => settings,
         Err(e) => return usage(e),
     };
-    service::start_log(settings.log.as_deref());
+    service::start_log(settings.log.as_deref(), settings.log_format, settings.node);
     let config = match settings.config() {
         Ok(config) => config,
         Err(e) => return usage(e),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hib_core::HibConfig;
 use serde::Deserialize;
+use telegraphos_fabric::logging::LogFormat;
 use telegraphos_fabric::settings::SettingsError;
 use telegraphos_wire::WindowLayout;
 
@@ -95,6 +96,9 @@ pub struct Settings {
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
+    /// How lines of the log look [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 macro_rules! overlay {
@@ -113,7 +117,7 @@ impl Settings {
     pub fn over(self, under: Settings) -> Settings {
         overlay!(self, under; socket, node, fabric, node_bits, offset_bits, load_limit_ms, outstanding, congest_at,
             clear_at, reserve, intake_limit, credits, contexts, imports, export_pages, hold, holds, pending_writes,
-            fanout_by_switch, msix, server, spin_us, log)
+            fanout_by_switch, msix, server, spin_us, log, log_format)
     }
 
     /// Checks everything and fills in the defaults.

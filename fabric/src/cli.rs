@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::check;
 use crate::fabric::{Config, Fabric, FabricError, ShutdownHandle};
 use crate::service;
 use crate::settings::Settings;
@@ -22,6 +23,8 @@ Examples:
   telegraphos-fabric --listen /tmp/fabric.sock --nodes 4 --log debug
   telegraphos-fabric --config fabric.toml
       The file has the same names: listen = \"/tmp/fabric.sock\", nodes = 4, ... The command line wins.
+  telegraphos-fabric --check torus:4x4 --nodes 32
+  telegraphos-fabric --check topology.toml --draw topology.svg
   telegraphos-fabric keys new-cluster keys && telegraphos-fabric keys new-process keys host-a
       A certificate authority for a cluster, and a certificate for one of its processes.
 
@@ -33,6 +36,12 @@ struct Cli {
     /// Read settings from a TOML file with the same names
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Check a topology, print a report and end: a TOML file, or star, tree:4x2, mesh:4x4, torus:4x4
+    #[arg(long, value_name = "FILE|TOPOLOGY")]
+    check: Option<String>,
+    /// Write a drawing of the checked topology: FILE.svg, or FILE.dot for Graphviz
+    #[arg(long, value_name = "FILE", requires = "check")]
+    draw: Option<PathBuf>,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -51,8 +60,18 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(code) => return code,
     };
     if let Some(Command::Keys(keys)) = &cli.command {
-        service::start_log(None);
+        service::start_log(None, None, None);
         return service::exit_code(keys.run());
+    }
+    if let Some(from) = &cli.check {
+        return match check::run(from, cli.settings.nodes, cli.draw.as_deref()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) if e.is_failure() => {
+                eprintln!("telegraphos-fabric: {e}");
+                ExitCode::FAILURE
+            }
+            Err(e) => service::usage("telegraphos-fabric", &e),
+        };
     }
     let settings = match &cli.config {
         Some(file) => Settings::read(file).map(|base| cli.settings.or(base)),
@@ -62,7 +81,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(both) => both,
         Err(e) => return service::usage("telegraphos-fabric", &e),
     };
-    service::start_log(settings.log.as_deref());
+    service::start_log(settings.log.as_deref(), settings.log_format, None);
     service::exit_code(serve(config))
 }
 

@@ -228,7 +228,6 @@ mod tests {
             key: dir.join(format!("{name}.key")),
             peers_ca: Some(dir.join("ca.pem")),
             peers: vec![peer.parse().unwrap()],
-            silence: QuicOptions::SILENCE,
         };
         Options { quic: Some(quic), ..Options::default() }
     }

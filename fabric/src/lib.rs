@@ -6,16 +6,22 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`service`], [`signals`] and the reading of [`settings`] are what every server of Telegraphos has in common; the listening
-//! socket is `telegraphos_transport::listener`, the limit on log lines `telegraphos_transport::limit`, here [`limit`].
+//! [`control`] is how a running fabric is asked and told, [`metrics`] its endpoint for Prometheus, [`keys`] makes certificates for trunks
+//! between hosts.
+//! [`service`], [`logging`], [`signals`] and the reading of [`settings`] are what every server of Telegraphos has in common; the
+//! listening socket is `telegraphos_transport::listener`, the limit on log lines `telegraphos_transport::limit`, here [`limit`].
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
 
+pub mod check;
 mod cli;
+pub mod control;
 mod fabric;
 pub mod keys;
 pub mod link;
+pub mod logging;
+pub mod metrics;
 pub mod service;
 pub mod settings;
 pub mod signals;

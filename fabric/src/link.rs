@@ -40,16 +40,31 @@ impl Input {
         Input { bytes: vec![0; BATCH].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// One receive into the free space. `Ok(None)` if nothing is there, `Ok(Some(0))` at the end of the stream.
-    pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+    /// Where the next bytes belong; never empty.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         // What is left of an incomplete frame is shorter than a frame, so there is always room.
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
+        &mut self.bytes[self.end..]
+    }
+
+    /// Bytes that are there and were not taken as frames.
+    pub(crate) fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// So many bytes are there.
+    pub(crate) fn filled(&mut self, bytes: usize) {
+        self.end = (self.end + bytes).min(self.bytes.len());
+    }
+
+    /// One receive into the free space. `Ok(None)` if nothing is there, `Ok(Some(0))` at the end of the stream.
+    fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Option<usize>> {
         loop {
-            match net::recv(fd, &mut self.bytes[self.end..], RecvFlags::DONTWAIT) {
+            match net::recv(fd, self.space(), RecvFlags::DONTWAIT) {
                 Ok((_, n)) => {
-                    self.end += n;
+                    self.filled(n);
                     return Ok(Some(n));
                 }
                 Err(Errno::INTR) => {}

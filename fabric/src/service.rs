@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use log::error;
+use telegraphos_wire::NodeId;
 
-use crate::settings::SettingsError;
+use crate::logging::{self, LogFormat};
 
 /// Exit code of a wrong command line or configuration file (also clap's).
 const USAGE: u8 = 2;
@@ -22,15 +23,15 @@ pub fn parse<C: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<C, E
     })
 }
 
-/// Says why the settings of `program` are refused; the exit code.
-pub fn usage(program: &str, e: &SettingsError) -> ExitCode {
+/// Says why the settings or arguments of `program` are refused; the exit code.
+pub fn usage(program: &str, e: &impl Display) -> ExitCode {
     eprintln!("{program}: {e}\nTry {program} --help.");
     ExitCode::from(USAGE)
 }
 
-/// Starts the log, by default from the level `info` on. A logger that is there already (another command runs us) stays.
-pub fn start_log(filter: Option<&str>) {
-    let _ = env_logger::Builder::new().parse_filters(filter.unwrap_or("info")).try_init();
+/// Starts the log, by default from the level `info` on, and as text; see [`logging::start`].
+pub fn start_log(filter: Option<&str>, format: Option<LogFormat>, node: Option<NodeId>) {
+    logging::start(filter, format.unwrap_or_default(), node);
 }
 
 /// Logs the error that ended a server, if one did; the exit code.

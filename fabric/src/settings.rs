@@ -4,9 +4,17 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use telegraphos_capture::{CaptureOptions, Link};
+use telegraphos_transport::faults::Schedule;
 use telegraphos_wire::WindowLayout;
 
+use crate::control;
 use crate::fabric::Config;
+use crate::logging::LogFormat;
+use crate::metrics::MetricsAddress;
+
+/// Bytes of the longest path of a Unix socket.
+const MAX_SOCKET_PATH: usize = 107;
 
 /// All settings; what is not given has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
@@ -30,9 +38,53 @@ pub struct Settings {
     /// Replies of one node that may wait for one other [default: twice what the credits of both allow]
     #[arg(long, value_name = "N")]
     pub reply_limit: Option<u32>,
+    /// Switches and trunks: a TOML file that all fabric processes share, or tree:4x2, mesh:4x4, torus:4x4 [default: star]
+    #[arg(long, value_name = "FILE|TOPOLOGY")]
+    pub topology: Option<String>,
+    /// Which process of the topology file this is
+    #[arg(long, value_name = "NAME")]
+    pub process: Option<String>,
+    /// What is wrong with links or trunks, as NAME=PLAN: `node:3=rate=1MB/s`, `trunk:a-b=loss=5% corrupt=1%`, `*=latency=2ms`
+    #[arg(long, value_name = "NAME=PLAN")]
+    #[serde(default)]
+    pub fault: Vec<String>,
+    /// A TOML file of faults that come and go: `[[event]]` with `at = "5s"`, `link = "trunk:a-b"`, `set = "down"` or `clear = true`
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// Seed of all faults: the same seed gives the same faults [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Write all frames of links and trunks to a pcapng file, for Wireshark and `telegraphos replay`
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Capture only these: `node:3`, `trunk:0-1` (switch 0's end of its trunk to 1), `switch:0`; such a capture cannot be replayed
+    #[arg(long, value_name = "LINK")]
+    #[serde(default)]
+    pub capture_link: Vec<String>,
+    /// Bytes after which the capture stops
+    #[arg(long, value_name = "BYTES")]
+    pub capture_limit: Option<u64>,
+    /// Bytes of each frame that are captured, 8 or more; such a capture cannot be replayed [default: all]
+    #[arg(long, value_name = "BYTES")]
+    pub capture_snap: Option<u32>,
+    /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
+    #[arg(long, value_name = "MS")]
+    pub silence_ms: Option<u64>,
+    /// Milliseconds after which a HIB or trunk is given up that makes no room while packets wait for it; 0: never [default: 60000]
+    #[arg(long, value_name = "MS")]
+    pub stall_ms: Option<u64>,
+    /// Control socket to create (mode 0600), for telegraphos ctl and top; none: no such socket [default: --listen with .control]
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// Serve Prometheus at http://ADDRESS/metrics; a port alone is of 127.0.0.1 [default: not at all]
+    #[arg(long, value_name = "PORT|ADDRESS")]
+    pub metrics: Option<MetricsAddress>,
     /// error, warn, info, debug, trace, or a filter of the crate env_logger [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<String>,
+    /// How lines of the log look [default: text]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
 }
 
 /// Why settings are refused.
@@ -67,6 +119,15 @@ pub enum SettingsError {
         /// What was expected.
         expected: String,
     },
+    /// A topology that cannot be.
+    #[error("--topology: {0}")]
+    Topology(String),
+    /// Faults that cannot be.
+    #[error("--fault {0:?}: {1}")]
+    Fault(String, String),
+    /// A link that cannot be captured.
+    #[error("--capture-link: {0}")]
+    CaptureLink(String),
     /// A window that cannot be.
     #[error("--node-bits, --offset-bits: {0}")]
     Window(String),
@@ -96,7 +157,21 @@ impl Settings {
             offset_bits: self.offset_bits.or(other.offset_bits),
             credits: self.credits.or(other.credits),
             reply_limit: self.reply_limit.or(other.reply_limit),
+            topology: self.topology.or(other.topology),
+            process: self.process.or(other.process),
+            fault: if self.fault.is_empty() { other.fault } else { self.fault },
+            faults: self.faults.or(other.faults),
+            seed: self.seed.or(other.seed),
+            capture: self.capture.or(other.capture),
+            capture_link: if self.capture_link.is_empty() { other.capture_link } else { self.capture_link },
+            capture_limit: self.capture_limit.or(other.capture_limit),
+            capture_snap: self.capture_snap.or(other.capture_snap),
+            silence_ms: self.silence_ms.or(other.silence_ms),
+            stall_ms: self.stall_ms.or(other.stall_ms),
+            control: self.control.or(other.control),
+            metrics: self.metrics.or(other.metrics),
             log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
         }
     }
 
@@ -126,9 +201,59 @@ impl Settings {
             let most = config.window.map_or(switch_core::MAX_NODES, |w| w.nodes());
             config.nodes = range("nodes", nodes, 1, most)?;
         }
+        if let Some(from) = &self.topology {
+            let plan = crate::check::plan(from, self.nodes).map_err(|e| SettingsError::Topology(e.to_string()))?;
+            config.nodes = range("nodes", plan.topology.nodes(), 1, config.window.unwrap_or_default().nodes())?;
+            plan.topology.check().map_err(|e| SettingsError::Topology(format!("{from}: {e}")))?;
+            config.plan = Some(plan);
+        }
+        config.process = self.process.clone();
+        config.control = match &self.control {
+            Some(none) if none.as_os_str() == "none" => None,
+            Some(path) => Some(path.clone()),
+            // Nobody has asked for it: where its path would be too long there is none.
+            None => {
+                Some(control::default_path(&config.listen)).filter(|path| path.as_os_str().len() <= MAX_SOCKET_PATH)
+            }
+        };
+        config.metrics = self.metrics;
+        for text in &self.fault {
+            let fault = |why: String| SettingsError::Fault(text.clone(), why);
+            let (name, plan) = text
+                .split_once('=')
+                .ok_or_else(|| fault("expected NAME=PLAN, such as trunk:a-b=loss=5%".to_owned()))?;
+            let plan = plan.parse().map_err(|e: telegraphos_transport::faults::PlanError| fault(e.to_string()))?;
+            config.faults.push((name.to_owned(), plan));
+        }
+        if let Some(file) = &self.faults {
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| SettingsError::Read { file: file.clone(), why: e.to_string() })?;
+            config.schedule =
+                Schedule::parse(&text).map_err(|e| SettingsError::Parse { file: file.clone(), why: e.to_string() })?;
+        }
+        config.seed = self.seed.unwrap_or(config.seed);
+        if let Some(file) = &self.capture {
+            let links = self.capture_link.iter().map(|link| link.parse::<Link>());
+            let links = links.collect::<Result<_, _>>().map_err(|e| SettingsError::CaptureLink(e.to_string()))?;
+            config.capture = Some(CaptureOptions {
+                file: file.clone(),
+                links,
+                limit: self.capture_limit,
+                snap: self.capture_snap,
+                ..CaptureOptions::default()
+            });
+        }
         if let Some(credits) = self.credits {
             config.credits = range("credits", credits, 1, 1 << 16)?;
         }
+        let limit = |name, ms: Option<u64>, default| match ms {
+            None => Ok(default),
+            Some(0) => Ok(None),
+            Some(ms) if (10..=86_400_000).contains(&ms) => Ok(Some(ms * 1000)),
+            Some(value) => Err(SettingsError::Range { name, value, expected: "0, or 10 to 86400000".to_owned() }),
+        };
+        config.silence = limit("silence-ms", self.silence_ms, config.silence)?;
+        config.stall = limit("stall-ms", self.stall_ms, config.stall)?;
         if let Some(limit) = self.reply_limit {
             config.reply_limit = Some(range("reply-limit", limit, 1, u32::MAX)?);
         }
@@ -174,10 +299,22 @@ mod tests {
             (Settings { credits: Some(0), ..base.clone() }, ["--credits is 0", "1 to 65536"]),
             (Settings { node_bits: Some(13), ..base.clone() }, ["--node-bits", "are 13"]),
             (Settings { reply_limit: Some(0), ..base.clone() }, ["--reply-limit is 0", "1 to"]),
+            (Settings { silence_ms: Some(9), ..base.clone() }, ["--silence-ms is 9", "0, or 10 to"]),
+            (Settings { stall_ms: Some(86_400_001), ..base.clone() }, ["--stall-ms is 86400001", "0, or 10 to"]),
         ] {
             let error = settings.config().unwrap_err().to_string();
             assert!(parts.iter().all(|p| error.contains(p)), "{error}");
         }
-        assert_eq!(Settings { node_bits: Some(2), ..base }.config().unwrap().nodes, 4);
+        assert_eq!(Settings { node_bits: Some(2), ..base.clone() }.config().unwrap().nodes, 4);
+        let default = base.clone().config().unwrap();
+        assert_eq!((default.control.as_deref(), default.metrics), (Some(Path::new("/a.control")), None));
+        let other =
+            Settings { control: Some("/b".into()), metrics: "7".parse().ok(), ..base.clone() }.config().unwrap();
+        assert_eq!((other.control.as_deref(), other.metrics), (Some(Path::new("/b")), "127.0.0.1:7".parse().ok()));
+        assert_eq!(Settings { control: Some("none".into()), ..base.clone() }.config().unwrap().control, None);
+        let long = Settings { listen: Some(format!("/{}", "x".repeat(100)).into()), ..base.clone() };
+        assert_eq!(long.config().unwrap().control, None, "a default that cannot be is none");
+        let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
+        assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fills the cache and says what is in it: `prepare [qemu|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default
+//! Fills the cache and says what is in it: `prepare [qemu|tshark|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default
 //! QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
@@ -20,6 +20,11 @@ fn run() -> Result<bool> {
                 let qemu = store.qemu()?;
                 print!("{}", qemu.manifest);
                 println!("{:?}\n{:?}\nKVM: {:?}", qemu.origin, qemu.command(), kvm_usable());
+            }
+            "tshark" => {
+                let tshark = store.tshark()?;
+                print!("{}", tshark.manifest);
+                println!("{:?}", tshark.command());
             }
             "pci-ids" => println!("{}", store.pci_ids()?.display()),
             "module" => {

@@ -7,6 +7,7 @@
 //! - [`Store`] is the cache and the only entrance. What it has made once it hands out again without asking the
 //!   network or any tool; what it lacks it makes whole in a temporary directory and renames into place.
 //! - [`Qemu`] finds the host's QEMU if it can serve `vfio-user-pci`, else runs Debian's from a private prefix.
+//! - [`Tshark`] is the same for the tests of the Wireshark dissector.
 //! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it wants) that fits it.
 //! - [`Guest`] is a bootable image: that kernel, an initramfs with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
@@ -29,11 +30,13 @@ mod kvm;
 mod manifest;
 mod module;
 mod plugin;
+mod prefix;
 mod progress;
 mod qemu;
 pub mod sources;
 mod store;
 mod tools;
+mod tshark;
 mod userland;
 mod vmlinux;
 
@@ -46,4 +49,5 @@ pub use module::{Module, Report};
 pub use progress::Progress;
 pub use qemu::{MIN_VERSION, Origin, Qemu, Version};
 pub use store::Store;
+pub use tshark::Tshark;
 pub use vmlinux::{VmlinuxError, extract};

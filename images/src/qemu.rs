@@ -3,6 +3,7 @@
 
 use crate::apt::{self, Apt};
 use crate::exec;
+use crate::prefix;
 use crate::sources::{Host, Release};
 use crate::store::{Lock, Store};
 use crate::{Error, Manifest, Result};
@@ -209,33 +210,22 @@ fn unpack_version(store: &Store, apt: &Apt<'_>, release: &str, debian: &str, at:
     })
 }
 
-/// How to run the packages unpacked under `prefix`.
-fn from_prefix(prefix: &Path, manifest: Manifest) -> Result<Qemu> {
-    let loader = prefix.join("usr/lib64/ld-linux-x86-64.so.2");
-    let qemu = prefix.join("usr/bin").join(NAME);
-    for (what, path) in [("the dynamic loader of Debian's QEMU", &loader), ("Debian's QEMU", &qemu)] {
-        if !path.exists() {
-            return Err(Error::Missing {
-                what,
-                path: path.clone(),
-                remedy: "remove the directory qemu from the cache and try again".into(),
-            });
-        }
-    }
+/// How to run the packages unpacked under `at`.
+fn from_prefix(at: &Path, manifest: Manifest) -> Result<Qemu> {
+    let names = ["Debian's QEMU", "the dynamic loader of Debian's QEMU"];
+    let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio", "usr/lib"];
+    let prefix::Program { loader, mut args } =
+        prefix::program(at, names, "qemu", "usr/bin/qemu-system-x86_64", &libraries)?;
     let debian = manifest.package(PACKAGE).map(|p| p.version.clone()).unwrap_or_default();
     let version = Version::parse(upstream(&debian)).unwrap_or(MIN_VERSION);
-    let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio", "usr/lib"]
-        .map(|dir| prefix.join(dir).into_os_string())
-        .join(OsString::from(":").as_os_str());
-    let mut args: Vec<OsString> = vec!["--library-path".into(), libraries, qemu.into_os_string()];
     for dir in ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe/qemu"] {
         args.push("-L".into());
-        args.push(prefix.join(dir).into_os_string());
+        args.push(at.join(dir).into_os_string());
     }
-    let modules = prefix.join("usr/lib/x86_64-linux-gnu/qemu").into_os_string();
+    let modules = at.join("usr/lib/x86_64-linux-gnu/qemu").into_os_string();
     Ok(Qemu {
         version,
-        origin: Origin::Debian(prefix.to_path_buf()),
+        origin: Origin::Debian(at.to_path_buf()),
         manifest,
         program: loader,
         args,

@@ -11,6 +11,7 @@
 //!   HIB (device)       | window   BAR4 addresses          queue   notification-queue buffers
 //!      |  link         | packet   what HIBs say to each other
 //!   fabric             | link     what a HIB and its switch port say to each other
+//!   Wireshark          | layout   where the fields of frames and packets are
 //! ```
 //!
 //! The C header of the guest driver is generated from these tables ([`header`]); a test fails when the
@@ -30,6 +31,7 @@ pub mod error;
 pub mod event;
 pub mod header;
 pub mod ids;
+pub mod layout;
 pub mod link;
 pub mod packet;
 pub mod queue;

@@ -35,6 +35,9 @@ pub const MAX_MEMBERSHIPS: usize = 1 << 18;
 /// Credits a side offers per class unless configured otherwise, in packets.
 pub const DEFAULT_CREDITS: u32 = 256;
 
+/// Frame kinds from this one on are never on a link: captures use them for what is no frame (`fabric/capture`).
+pub const FIRST_RECORD_KIND: u8 = 0xf0;
+
 /// What a refused joiner got wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
@@ -49,7 +52,7 @@ pub enum Refusal {
     NodeBits = 4,
     /// `offset_bits` differ.
     OffsetBits = 5,
-    /// The first frame was not a Hello.
+    /// The first frame was not a Hello; or, with epochs as values, the trunk was joined by another connection since this one was greeted.
     Handshake = 6,
     /// The port misbehaved (bad frame, packets without credit, forged source).
     Protocol = 7,
@@ -64,7 +67,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    fn from_u16(value: u16) -> Refusal {
+    pub(crate) fn from_u16(value: u16) -> Refusal {
         match value {
             1 => Refusal::NodeTaken,
             2 => Refusal::NodeRange,
@@ -155,7 +158,7 @@ pub enum Frame {
         switch: u16,
         /// The switch it means to reach.
         peer: u16,
-        /// How often it knows this trunk to have been joined; the greater of both, plus one, is the trunk's new epoch.
+        /// The trunk's epoch as far as known; the greater of both, plus one, is its new one.
         epoch: u32,
         /// Digest of the topology; both ends must have been given the same.
         topology: u64,
@@ -223,21 +226,21 @@ impl core::fmt::Display for FrameError {
 
 impl core::error::Error for FrameError {}
 
-const HELLO: u8 = 1;
-const WELCOME: u8 = 2;
-const REFUSE: u8 = 3;
-const PACKET: u8 = 4;
-const CREDIT: u8 = 5;
-const NODE_UP: u8 = 6;
-const NODE_DOWN: u8 = 7;
-const RESET: u8 = 8;
-const GROUP: u8 = 9;
-const TRUNK: u8 = 10;
-const REACH: u8 = 11;
-const FORWARD: u8 = 12;
-const TRUNK_CREDIT: u8 = 13;
-const PROBE: u8 = 14;
-const ALIVE: u8 = 15;
+pub(crate) const HELLO: u8 = 1;
+pub(crate) const WELCOME: u8 = 2;
+pub(crate) const REFUSE: u8 = 3;
+pub(crate) const PACKET: u8 = 4;
+pub(crate) const CREDIT: u8 = 5;
+pub(crate) const NODE_UP: u8 = 6;
+pub(crate) const NODE_DOWN: u8 = 7;
+pub(crate) const RESET: u8 = 8;
+pub(crate) const GROUP: u8 = 9;
+pub(crate) const TRUNK: u8 = 10;
+pub(crate) const REACH: u8 = 11;
+pub(crate) const FORWARD: u8 = 12;
+pub(crate) const TRUNK_CREDIT: u8 = 13;
+pub(crate) const PROBE: u8 = 14;
+pub(crate) const ALIVE: u8 = 15;
 
 /// Bytes of a group's frame behind the head.
 const fn group_len(members: usize) -> usize {

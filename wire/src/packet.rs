@@ -3,6 +3,7 @@
 //!
 //! [`Packet`] is the sane representation; [`Packet::encode`] and [`Packet::decode`] are the only places that know the bytes.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -19,8 +20,8 @@ pub const NO_NODE: NodeId = NodeId::MAX;
 pub const MULTICAST: NodeId = NodeId::MAX - 1;
 /// Bytes of the longest packet.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
-const LOOKUP_LEN: usize = 88;
-const ATOMIC_LEN: usize = 8;
+pub(crate) const LOOKUP_LEN: usize = 88;
+pub(crate) const ATOMIC_LEN: usize = 8;
 
 /// Traffic class. A class may wait only for classes to its right; replies always sink (DESIGN contract 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -156,8 +157,8 @@ pub enum Body {
     },
     /// Ask for the segment `name`.
     Lookup {
-        /// Its name.
-        name: Name,
+        /// Its name; boxed, since it would make every packet twice as large in memory.
+        name: Box<Name>,
         /// Its secret, zeros for none.
         secret: [u8; 16],
         /// The asking process's user id.
@@ -529,28 +530,28 @@ impl core::fmt::Display for PacketError {
 
 impl core::error::Error for PacketError {}
 
-const WRITE: u8 = 1;
-const READ: u8 = 2;
-const LOOKUP: u8 = 3;
-const ATOMIC: u8 = 4;
-const READ_BLOCK: u8 = 5;
-const WRITE_BLOCK: u8 = 6;
-const ENQUEUE: u8 = 7;
-const RESERVE: u8 = 8;
-const UPDATE: u8 = 9;
-const JOIN: u8 = 10;
-const LEAVE: u8 = 11;
-const REFLECTED: u8 = 12;
-const FILL: u8 = 13;
-const REHOME: u8 = 14;
-const MOVE: u8 = 15;
-const WRITE_ACK: u8 = 0x81;
-const READ_REPLY: u8 = 0x82;
-const LOOKUP_REPLY: u8 = 0x83;
-const ATOMIC_REPLY: u8 = 0x84;
-const BLOCK_REPLY: u8 = 0x85;
-const RESERVE_REPLY: u8 = 0x86;
-const COPY_ACK: u8 = 0x87;
+pub(crate) const WRITE: u8 = 1;
+pub(crate) const READ: u8 = 2;
+pub(crate) const LOOKUP: u8 = 3;
+pub(crate) const ATOMIC: u8 = 4;
+pub(crate) const READ_BLOCK: u8 = 5;
+pub(crate) const WRITE_BLOCK: u8 = 6;
+pub(crate) const ENQUEUE: u8 = 7;
+pub(crate) const RESERVE: u8 = 8;
+pub(crate) const UPDATE: u8 = 9;
+pub(crate) const JOIN: u8 = 10;
+pub(crate) const LEAVE: u8 = 11;
+pub(crate) const REFLECTED: u8 = 12;
+pub(crate) const FILL: u8 = 13;
+pub(crate) const REHOME: u8 = 14;
+pub(crate) const MOVE: u8 = 15;
+pub(crate) const WRITE_ACK: u8 = 0x81;
+pub(crate) const READ_REPLY: u8 = 0x82;
+pub(crate) const LOOKUP_REPLY: u8 = 0x83;
+pub(crate) const ATOMIC_REPLY: u8 = 0x84;
+pub(crate) const BLOCK_REPLY: u8 = 0x85;
+pub(crate) const RESERVE_REPLY: u8 = 0x86;
+pub(crate) const COPY_ACK: u8 = 0x87;
 
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
@@ -623,7 +624,7 @@ impl Packet {
             }
             Body::Lookup { name, secret, uid, rights } => {
                 put(52, &rights.0.to_le_bytes());
-                lookup[..64].copy_from_slice(name);
+                lookup[..64].copy_from_slice(&name[..]);
                 lookup[64..80].copy_from_slice(secret);
                 lookup[80..84].copy_from_slice(&uid.to_le_bytes());
                 payload = &lookup;
@@ -782,7 +783,7 @@ impl Packet {
                 Body::Read { at, context, size }
             }
             LOOKUP => Body::Lookup {
-                name: get(bytes, HEADER_LEN),
+                name: Box::new(get(bytes, HEADER_LEN)),
                 secret: get(bytes, HEADER_LEN + 64),
                 uid: u32::from_le_bytes(get(bytes, HEADER_LEN + 80)),
                 rights,
@@ -892,7 +893,7 @@ mod tests {
                 .prop_map(|(status, data)| Body::BlockReply { status, data: data.into() }),
             (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::AtomicReply { status, data }),
             (any::<[u8; 32]>(), any::<[u8; 16]>(), any::<u32>(), any::<u16>()).prop_map(|(n, secret, uid, rights)| {
-                let mut name = [0; 64];
+                let mut name = Box::new([0; 64]);
                 name[..32].copy_from_slice(&n);
                 Body::Lookup { name, secret, uid, rights: Rights(rights) }
             }),

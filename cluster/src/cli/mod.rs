@@ -3,11 +3,17 @@
 
 mod bench;
 mod console;
+mod control;
+mod ctl;
 mod demo;
+mod latency;
 mod notify;
 mod plot;
+mod replay;
 mod replicas;
 mod run;
+mod sim;
+mod top;
 
 use crate::{Error, NodeOptions, ProgressMode, Result, Settings, User, cluster, interrupt};
 use clap::{Args, Parser, Subcommand};
@@ -30,6 +36,7 @@ use std::time::Duration;
         telegraphos run --nodes 4 -- tg-selftest          the whole self test in four machines\n  \
         telegraphos run --kernel 6.1 --user root -- lspci -nvv\n  \
         telegraphos up --nodes 3                          shells on three machines\n  \
+        telegraphos top                                   what goes on between them, live\n  \
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
         up;\n130 interrupted. `run` passes on the first exit code that is not 0 (128 + n for signal n)."
@@ -79,7 +86,8 @@ enum Command {
                             operation in turn, in each round. Compare ratios: times are those of this machine now.\n\nWith --notify, up to \
                             16 processes on nodes 1 and up (of 4, unless told otherwise) send to node 0, some minutes \
                             long.\n\nWith --replicas, 17 boards without machines and as many clients of this process; a minute or \
-                            two. Fails if an update takes more packets on a link than it must."
+                            two. Fails if an update takes more packets on a link than it must.\n\nWith --latency, fabric processes and two nodes of \
+                            this process, some seconds long."
     )]
     Bench {
         /// Measures notification queues instead, against flags and queues in software, with 1 to 16 senders
@@ -88,6 +96,9 @@ enum Command {
         /// Measures replicated pages instead, with up to 16 copies, without virtual machines
         #[arg(long, conflicts_with = "notify")]
         replicas: bool,
+        /// Measures what the fabric and its trunks add to a request instead, against raw sockets, without virtual machines
+        #[arg(long, conflicts_with_all = ["notify", "replicas", "plot"])]
+        latency: bool,
         /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify]
         #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000))]
         rounds: Option<u32>,
@@ -106,6 +117,33 @@ enum Command {
         #[command(flatten)]
         settings: Settings,
     },
+    /// A live table of a running fabric: nodes, trunks, rates, stalls, hottest pairs
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::TopArgs),
+    /// Asks a running fabric, sets faults, captures
+    #[command(after_help = ctl::EXAMPLES)]
+    Ctl(ctl::CtlArgs),
+    /// Feeds a capture of a fabric to switches of the same configuration, and prints what they do otherwise
+    #[command(
+        after_help = "Example:\n  telegraphos-fabric --listen /tmp/fabric --capture run.pcapng\n  telegraphos replay run.pcapng\n\nExit codes: \
+                            0 no difference; 1 differences; 2 the file cannot be replayed. Records are counted as Wireshark counts packets."
+    )]
+    Replay {
+        /// The capture, of all links and from the start
+        file: PathBuf,
+        /// Differences that are printed; all are counted
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: u64,
+    },
+    /// Simulates a cluster of up to 4096 nodes in virtual time: latencies, throughput, fairness
+    #[command(
+        after_help = "Examples:\n  telegraphos sim\n  telegraphos sim --nodes 1024 --topology torus:32x32 --workload \
+                            fabric/sim/workloads/mixed.toml --seed 7\n  telegraphos sim --cost --nodes 4096 --plot \
+                            sim-cost.svg\n\nThe same arguments give the same report, byte for byte; what it took is told on \
+                            stderr. The exit code is 1\nif an operation ended twice or never, or anything came out of order. \
+                            docs/simulator.md has the workload file."
+    )]
+    Sim(sim::SimArgs),
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -168,6 +206,9 @@ fn execute(cli: Cli) -> Result<u8> {
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)
         }
+        Command::Bench { latency: true, rounds, settings, .. } => {
+            latency::latency(context(settings)?, rounds.unwrap_or(40))
+        }
         Command::Bench { replicas: true, rounds, plot, settings, .. } => {
             replicas::replicas(context(settings)?, rounds.unwrap_or(40), plot)
         }
@@ -181,6 +222,10 @@ fn execute(cli: Cli) -> Result<u8> {
             print!("{}", cluster::prepare(&context.settings, progress)?.manifest());
             Ok(0)
         }
+        Command::Top(args) => top::top(args),
+        Command::Ctl(args) => ctl::ctl(args),
+        Command::Replay { file, limit } => replay::replay(&file, limit),
+        Command::Sim(args) => sim::sim(&args, cli.quiet),
         Command::Console { socket } => console::attach_one(&socket),
     }
 }

@@ -11,6 +11,7 @@ mod show;
 use super::{Context, written};
 use crate::progress::Progress;
 use crate::{Error, Result};
+pub(super) use measure::quartiles;
 use measure::{Bench, CACHES, HOMES, NODES};
 use std::io::Write;
 use std::path::PathBuf;

@@ -211,11 +211,18 @@ impl Hib {
             Event::IntakeDry => self.intake_dry(out),
             Event::Packet(packet) => self.packet(packet, out),
             Event::Credit { class, count } => {
+                let mut waited = true;
                 if let Some(link) = &mut self.link {
                     let credit = &mut link.credits[class as usize];
+                    // A request or element that can be sent is sent when it is accepted: only without any credit has one waited for this.
+                    waited = *credit == 0;
                     *credit = credit.saturating_add(count);
                 }
-                self.pump_all(out);
+                if waited {
+                    self.pump_all(out);
+                } else {
+                    self.pump_reflected(out);
+                }
             }
             Event::LinkUp { incarnation, nodes, credits } => self.link_up(incarnation, nodes, credits, out),
             Event::LinkDown => self.link_down(out),

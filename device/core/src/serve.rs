@@ -446,7 +446,12 @@ impl Hib {
 
     /// Takes the head of the queue away: it has been performed or refused, and its place is free.
     pub(crate) fn detach(&mut self, source: NodeId, out: &mut Vec<Action>) -> Option<Packet> {
-        let request = self.server.inbound[usize::from(source)].pop_front()?;
+        let queue = &mut self.server.inbound[usize::from(source)];
+        let request = queue.pop_front()?;
+        if queue.is_empty() {
+            // The next goes to the same place in memory.
+            queue.clear();
+        }
         if request.charged {
             self.consumed(request.packet.class());
         }
@@ -502,7 +507,7 @@ impl Hib {
     fn answer_lookup(&self, source: NodeId, body: &Body) -> Body {
         let no = |status| refusal(body, status);
         let Body::Lookup { name, secret, uid, rights } = body else { return no(Status::Invalid) };
-        let Some(segment) = self.server.segments.get(name) else { return no(Status::NoSegment) };
+        let Some(segment) = self.server.segments.get(&**name) else { return no(Status::NoSegment) };
         let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
         if segment.secret != *secret || !offered.contains(*rights) {
             return no(Status::Denied);

@@ -632,7 +632,7 @@ fn a_copy_that_cannot_be_stored_to_is_told_that_it_is_none() {
 
 /// Packets of the class reflected so far: on the link of node 0 to the switch, and on the links to the others.
 fn reflected_packets(c: &Cluster) -> (u64, Vec<u64>) {
-    let nodes = &c.fabric.as_ref().unwrap().switch.statistics().nodes;
+    let nodes = &c.fabric.as_ref().unwrap().switch.statistics().ports;
     let class = Class::Reflected as usize;
     (nodes[0].classes[class].received_packets, nodes[1..].iter().map(|n| n.classes[class].sent_packets).collect())
 }

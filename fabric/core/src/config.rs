@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sizes and limits of the switch.
 
+use std::sync::Arc;
+
+use fabric_topology::{SwitchId, Topology};
 use telegraphos_wire::link::DEFAULT_CREDITS;
 use telegraphos_wire::window::LayoutError;
 #[cfg(feature = "bugs")]
@@ -12,16 +15,33 @@ use crate::CREDITED;
 /// The most nodes a window can address (12 node bits).
 pub const MAX_NODES: u32 = 1 << 12;
 
+/// The topology that a switch is part of, and which of its switches it is.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The topology; all its switches must have been given the same.
+    pub topology: Arc<Topology>,
+    /// This switch.
+    pub switch: SwitchId,
+}
+
 /// Sizes and limits of the switch. Start from [`SwitchConfig::new`] and change fields.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// Number of nodes, 1 to [`MAX_NODES`]; node ids are below it.
+    /// Number of nodes of the whole fabric, 1 to [`MAX_NODES`]; node ids are below it.
     pub nodes: u32,
-    /// Window layout every node must have. `None`: that of the first node to join, as long as any node is present.
+    /// What this switch is part of, if it is not alone.
+    pub part: Option<Part>,
+    /// Window layout every node must have. `None`: that of the first node to join, as long as any node is present; only a switch that
+    /// is alone can do without.
     pub window: Option<WindowLayout>,
-    /// Packets of each class that one node may have in the switch, by class number; at least 1 each. That of the reply
-    /// class is announced and means nothing.
+    /// Packets of each class that one port may have in the switch, on a trunk of each class and layer, by class number; at least 1 each.
+    /// That of the reply class is announced to nodes and means nothing to them.
     pub credits: [u32; 4],
+    /// Microseconds after which a port that says nothing, not even when asked, is given up; `None`: never.
+    pub silence: Option<u64>,
+    /// Microseconds after which a port is given up that returns no credit while packets of the classes request, reflected or (a trunk's)
+    /// reply wait for one; `None`: never. A trunk has twice the time, in which the switch beyond finds the node that keeps them. Enqueue credits may be kept for as long as a queue is stopped (SPEC E12).
+    pub stall: Option<u64>,
     /// Replies of one node that may wait for one other; more throw their sender out.
     ///
     /// `None` computes a limit that no node can exceed which sends one reply per request and has never more requests to
@@ -30,8 +50,10 @@ pub struct SwitchConfig {
     /// because a port gets its credits back only when no reply waits for it any more.
     pub reply_limit: Option<u32>,
     /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another, greater
-    /// value, so that it does not give an incarnation twice.
+    /// value, so that it does not give an incarnation twice. The epochs of trunks begin with it, too, for the same reason.
     pub base_incarnation: u32,
+    /// Pairs of nodes that are counted, see [`Pairs::new`](crate::pairs::Pairs::new); 0: none. Each switch counts what its own nodes send.
+    pub pairs: usize,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
@@ -93,6 +115,34 @@ pub enum Bug {
     AnyLife,
     /// Multicast, life cycle: groups survive the reset of their node.
     KeepGroups,
+    /// Trunks, I8: the news of a node overtakes what it sent before.
+    ReachOvertakes,
+    /// Trunks, life cycle: the end of a node is not told beyond the switch that learns of it.
+    KeepDownLocal,
+    /// Trunks, life cycle: a session is not counted, so that packets from before a cut are taken for new ones.
+    ForgetSession,
+    /// Trunks: the credit of what a broken trunk held is never returned.
+    LeakTrunkCredit,
+    /// Trunks: packets of all layers share the credits and queues of layer 0.
+    OneLayer,
+    /// Trunks, multicast: one packet for each member crosses the trunk, to all members.
+    SendAllToEach,
+    /// Trunks, I13: replies keep the credit of their trunk until their node reads them.
+    RepliesHoldTrunk,
+    /// Trunks, life cycle: a switch that starts again counts the joins of its trunks from 0.
+    ForgetEpochs,
+    /// Trunks, life cycle: of two connections that were greeted with the same epoch both are joined, one after the other.
+    JoinStale,
+    /// Trunks, E12: elements have the credits and queues of loads and stores.
+    MixClasses,
+    /// Trunks, protection: a packet that is not on its route is blamed on the switch that sent it on and cannot have known.
+    BlameMessenger,
+    /// Trunks are blamed as soon as the node is that keeps credits beyond them.
+    BlameTrunk,
+    /// Neither silence nor kept credits are noticed.
+    Patient,
+    /// A switch that was itself stopped judges others by that time.
+    Unforgiving,
 }
 
 /// Why a configuration is refused.
@@ -114,6 +164,22 @@ pub enum ConfigError {
         /// The class's number.
         class: u8,
     },
+    /// The topology has another number of nodes.
+    TopologyNodes {
+        /// Nodes configured.
+        nodes: u32,
+        /// Nodes of the topology.
+        topology: u32,
+    },
+    /// The topology has no such switch.
+    NoSwitch {
+        /// The switch configured.
+        switch: SwitchId,
+        /// Switches of the topology.
+        switches: u16,
+    },
+    /// The switch has trunks and no window layout.
+    NoWindow,
 }
 
 impl core::fmt::Display for ConfigError {
@@ -129,6 +195,15 @@ impl core::fmt::Display for ConfigError {
             ConfigError::Credits { class } => {
                 write!(f, "credits of class {class} are 0: expected at least 1, or nothing of it could be sent")
             }
+            ConfigError::TopologyNodes { nodes, topology } => {
+                write!(f, "number of nodes is {nodes}, but the topology has {topology}: expected the same")
+            }
+            ConfigError::NoSwitch { switch, switches } => {
+                write!(f, "switch {switch}: expected one below {switches}, the number of switches of the topology")
+            }
+            ConfigError::NoWindow => f.write_str(
+                "no window layout: expected one, since the switches of a fabric cannot agree on one; give --node-bits and --offset-bits",
+            ),
         }
     }
 }
@@ -140,10 +215,14 @@ impl SwitchConfig {
     pub fn new(nodes: u32) -> SwitchConfig {
         SwitchConfig {
             nodes,
+            part: None,
             window: None,
             credits: [DEFAULT_CREDITS; 4],
+            silence: None,
+            stall: None,
             reply_limit: None,
             base_incarnation: 0,
+            pairs: 0,
             #[cfg(feature = "bugs")]
             bug: None,
             #[cfg(feature = "bugs")]
@@ -161,25 +240,38 @@ impl SwitchConfig {
                 return Err(ConfigError::WindowNodes { nodes: self.nodes, window: w.nodes() });
             }
         }
-        match CREDITED.iter().find(|c| self.credits[**c as usize] == 0) {
-            Some(class) => Err(ConfigError::Credits { class: *class as u8 }),
-            None => Ok(()),
+        if let Some(class) = CREDITED.iter().find(|c| self.credits[**c as usize] == 0) {
+            return Err(ConfigError::Credits { class: *class as u8 });
         }
+        let Some(Part { topology, switch }) = &self.part else { return Ok(()) };
+        if *switch >= topology.switches() {
+            return Err(ConfigError::NoSwitch { switch: *switch, switches: topology.switches() });
+        }
+        if topology.nodes() != self.nodes {
+            return Err(ConfigError::TopologyNodes { nodes: self.nodes, topology: topology.nodes() });
+        }
+        let trunks = !topology.trunks().is_empty();
+        if trunks && self.credits[telegraphos_wire::Class::Reply as usize] == 0 {
+            return Err(ConfigError::Credits { class: telegraphos_wire::Class::Reply as u8 });
+        }
+        if trunks && self.window.is_none() {
+            return Err(ConfigError::NoWindow);
+        }
+        Ok(())
+    }
+
+    /// Packets of the credited classes together that a neighbour offers to take, as far as it is believed.
+    pub(crate) fn credible(offered: &[u32; 4]) -> u64 {
+        // What a node offers is its own word: beyond this it does not buy more room here.
+        const CREDIBLE: u32 = 1 << 16;
+        CREDITED.iter().map(|c| u64::from(offered[*c as usize].min(CREDIBLE))).sum()
     }
 
     /// The limit on waiting replies from a sender that offered these credits.
     pub(crate) fn replies_from(&self, offered: &[u32; 4]) -> u64 {
-        // What a node offers is its own word: beyond this it does not buy more room here.
-        const CREDIBLE: u32 = 1 << 16;
         match self.reply_limit {
             Some(limit) => u64::from(limit),
-            None => {
-                let count = |c: &u32| u64::from(*c.min(&CREDIBLE));
-                2 * CREDITED
-                    .iter()
-                    .map(|c| count(&offered[*c as usize]) + count(&self.credits[*c as usize]))
-                    .sum::<u64>()
-            }
+            None => 2 * (SwitchConfig::credible(offered) + SwitchConfig::credible(&self.credits)),
         }
     }
 

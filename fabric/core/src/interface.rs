@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What crosses the border between the switch and its shell.
 
+use fabric_topology::{SwitchId, TrunkId};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{Class, NodeId};
 
@@ -9,6 +10,24 @@ pub type PortId = u32;
 
 /// A port's room that is never used up: for models and simulations without transport back-pressure.
 pub const UNLIMITED: u32 = u32::MAX;
+
+/// Whom a port belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Attached {
+    /// A node.
+    Node(NodeId),
+    /// A trunk, and the switch at its other end.
+    Trunk(TrunkId, SwitchId),
+}
+
+impl core::fmt::Display for Attached {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Attached::Node(node) => write!(f, "node {node}"),
+            Attached::Trunk(trunk, to) => write!(f, "trunk {trunk} to switch {to}"),
+        }
+    }
+}
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +38,21 @@ pub enum Event {
         port: PortId,
         /// Frames it can take now, or [`UNLIMITED`].
         room: u32,
+    },
+    /// A connection was made that is to be this trunk, by either side. It has `room` for that many frames.
+    TrunkOpened {
+        /// The connection.
+        port: PortId,
+        /// Frames it can take now, or [`UNLIMITED`].
+        room: u32,
+        /// The trunk.
+        trunk: TrunkId,
+    },
+    /// Time has passed. Needed as often as silence is to be noticed: a quarter of [`SwitchConfig::silence`](crate::SwitchConfig::silence),
+    /// say.
+    Tick {
+        /// Microseconds, of a clock that never goes back.
+        now: u64,
     },
     /// The connection can now take `frames` frames, counted from this event on (not in addition). Zero: it is busy.
     ///
@@ -122,6 +156,29 @@ pub enum Violation {
         /// The limit.
         limit: u64,
     },
+    /// Nothing was heard of it for too long, though it was asked.
+    Silent {
+        /// Microseconds of silence.
+        silence: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// It returned no credit for too long, while packets waited for one.
+    Stalled {
+        /// The class of the packets.
+        class: Class,
+        /// The limit, in microseconds.
+        limit: u64,
+    },
+    /// By a trunk: something about or from a node that cannot come this way.
+    Astray(NodeId),
+    /// By a trunk: a packet on a layer that is not its own.
+    Layer {
+        /// The layer it came on.
+        layer: u8,
+        /// Layers of the topology.
+        layers: u8,
+    },
 }
 
 impl Violation {
@@ -139,6 +196,18 @@ impl Violation {
             Violation::MulticastClass(class) => (class as u64, Class::Reflected as u64),
             Violation::GroupMember { node, .. } => (u64::from(node), 0),
             Violation::Memberships { count, limit } => (count, limit),
+            Violation::Silent { silence, limit } => (silence, limit),
+            Violation::Stalled { class, limit } => (class as u64, limit),
+            Violation::Astray(node) => (u64::from(node), 0),
+            Violation::Layer { layer, layers } => (u64::from(layer), u64::from(layers)),
+        }
+    }
+
+    /// The reason of the refusal.
+    pub fn refusal(&self) -> Refusal {
+        match self {
+            Violation::Silent { .. } => Refusal::Silent,
+            _ => Refusal::Protocol,
         }
     }
 }
@@ -177,6 +246,16 @@ impl core::fmt::Display for Violation {
             Violation::Memberships { count, limit } => {
                 write!(f, "named groups with {count} members together: expected at most {limit}")
             }
+            Violation::Silent { silence, limit } => {
+                write!(f, "was silent for {} ms: expected at most {}", silence / 1000, limit / 1000)
+            }
+            Violation::Stalled { class, limit } => {
+                write!(f, "returned no credit of class {class:?} for {} ms while packets waited for one", limit / 1000)
+            }
+            Violation::Astray(node) => write!(f, "sent something of or for node {node}, which is not on its way"),
+            Violation::Layer { layer, layers } => {
+                write!(f, "sent a packet on layer {layer}: expected that of its route, below {layers}")
+            }
         }
     }
 }
@@ -213,12 +292,12 @@ pub enum Notice {
         /// The node.
         node: NodeId,
     },
-    /// A node misbehaved and was thrown out; [`Notice::Left`] follows.
+    /// A neighbour misbehaved and was thrown out; [`Notice::Left`] or [`Notice::TrunkDown`] follows.
     Violation {
         /// Where.
         port: PortId,
-        /// The node.
-        node: NodeId,
+        /// Who.
+        who: Attached,
         /// What it did.
         what: Violation,
     },
@@ -228,6 +307,51 @@ pub enum Notice {
         node: NodeId,
         /// Its new incarnation.
         incarnation: u32,
+    },
+    /// A trunk is joined.
+    TrunkUp {
+        /// Where.
+        port: PortId,
+        /// The trunk.
+        trunk: TrunkId,
+        /// The switch at its other end.
+        to: SwitchId,
+        /// Its number: greater than at every earlier join.
+        epoch: u32,
+    },
+    /// A trunk has broken. `dropped` packets that came by it or waited for it were in the switch.
+    TrunkDown {
+        /// The trunk.
+        trunk: TrunkId,
+        /// The switch at its other end.
+        to: SwitchId,
+        /// Packets dropped.
+        dropped: u64,
+    },
+    /// What wanted to be a trunk was refused, or refused us.
+    TrunkRefused {
+        /// The trunk.
+        trunk: TrunkId,
+        /// Why.
+        reason: Refusal,
+        /// What it offered.
+        offered: u64,
+        /// What was expected.
+        expected: u64,
+        /// The other end said so.
+        by_peer: bool,
+    },
+    /// A node at another switch can be reached, or was reset.
+    Reached {
+        /// The node.
+        node: NodeId,
+        /// Its incarnation.
+        incarnation: u32,
+    },
+    /// A node at another switch cannot be reached any more.
+    Lost {
+        /// The node.
+        node: NodeId,
     },
     /// A node has gone. `dropped` packets, from it and to it, were still in the switch.
     Left {
@@ -265,7 +389,37 @@ impl core::fmt::Display for Notice {
             Notice::Exhausted { node, .. } => {
                 write!(f, "incarnations of node {node} are used up: restart the fabric")
             }
-            Notice::Violation { node, what, .. } => write!(f, "threw out node {node}: it {what}"),
+            Notice::Violation { who, what, .. } => write!(f, "threw out {who}: it {what}"),
+            Notice::TrunkUp { trunk, to, epoch, .. } => {
+                write!(f, "trunk {trunk} to switch {to} is joined, epoch {epoch}")
+            }
+            Notice::TrunkDown { trunk, to, dropped } => {
+                write!(f, "trunk {trunk} to switch {to} has broken; {dropped} packets dropped")
+            }
+            Notice::TrunkRefused { trunk, reason, offered, expected, by_peer } => {
+                let who = if by_peer { "the other end refused" } else { "refused what wanted to be" };
+                write!(f, "{who} trunk {trunk}: ")?;
+                match reason {
+                    Refusal::Topology => write!(
+                        f,
+                        "its topology has the digest {offered:#x}, expected {expected:#x}: give all fabric processes the same"
+                    ),
+                    Refusal::NoTrunk => write!(
+                        f,
+                        "switch {offered} called switch {expected}: the two ends disagree on which trunk listens there"
+                    ),
+                    Refusal::Version => write!(f, "link protocol version {offered}: expected {expected}"),
+                    Refusal::Handshake if offered != expected => write!(
+                        f,
+                        "it was greeted with epoch {offered}, and joined by another connection since, with epoch {expected}"
+                    ),
+                    other => write!(f, "{other:?}, offered {offered}, expected {expected}"),
+                }
+            }
+            Notice::Reached { node, incarnation } => {
+                write!(f, "node {node} can be reached, incarnation {incarnation:#x}")
+            }
+            Notice::Lost { node } => write!(f, "node {node} cannot be reached any more"),
             Notice::Reset { node, incarnation } => write!(f, "node {node} was reset, incarnation {incarnation:#x}"),
             Notice::Left { node, dropped: 0 } => write!(f, "node {node} left"),
             Notice::Left { node, dropped } => write!(f, "node {node} left; {dropped} packets from or to it dropped"),

@@ -1,34 +1,69 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What waits from one node for one other: one queue per class, so that nobody waits behind another pair's packets.
+//! What waits from one node for one output: one queue per channel, so that nobody waits behind another pair's packets.
 //!
-//! A mark (`up`) says that the sender was reset or has joined. Packets before a mark leave before it, packets behind it
-//! after it; so a lane is a row of segments, each beginning with a mark (the first may have none), and only the first
+//! A mark (`up`) says that the sender was reset, has joined, or can be reached again. Packets before a mark leave before it, packets
+//! behind it after it; so a lane is a row of segments, each beginning with a mark (the first may have none), and only the first
 //! segment is served. Replies alone may pass a mark, if it waits for packets of other classes: a reply waits for nobody
 //! (SPEC I13).
 
 use std::collections::VecDeque;
 
-use telegraphos_wire::{Class, Packet};
+use smallvec::SmallVec;
+use telegraphos_wire::{Class, NodeId, Packet};
+
+use crate::channel::Channel;
+
+/// Whose credit a packet in the switch uses up: it is returned when the packet has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Paid {
+    /// The port it came by.
+    pub(crate) place: u16,
+    /// The channel it came on.
+    pub(crate) channel: Channel,
+    /// The multicast of that port that it is a copy of.
+    pub(crate) multicast: Option<u32>,
+}
 
 /// A packet that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Queued {
     pub(crate) packet: Packet,
-    /// The multicast of its sender that it is a copy of.
-    pub(crate) multicast: Option<u32>,
+    /// On a trunk, the nodes that a multicast is for; else none.
+    pub(crate) members: Vec<NodeId>,
+    /// None for replies that need no credit.
+    pub(crate) paid: Option<Paid>,
+}
+
+/// How a node's presence is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Life {
+    pub(crate) incarnation: u32,
+    /// Sum of the epochs of the trunks in between.
+    pub(crate) session: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Segment {
-    /// Incarnation to tell before the packets.
-    up: Option<u32>,
-    /// By class number.
-    queues: [VecDeque<Queued>; 4],
+    /// To be told before the packets.
+    up: Option<Life>,
+    /// By channel; those that are not there are empty.
+    queues: SmallVec<[VecDeque<Queued>; 4]>,
 }
 
 impl Segment {
     fn has_packets(&self) -> bool {
         self.queues.iter().any(|q| !q.is_empty())
+    }
+
+    fn waits(&self, channel: Channel) -> bool {
+        self.queues.get(channel.index()).is_some_and(|q| !q.is_empty())
+    }
+
+    fn queue(&mut self, channel: Channel) -> &mut VecDeque<Queued> {
+        if self.queues.len() <= channel.index() {
+            self.queues.resize_with((channel.index() / 4 + 1) * 4, VecDeque::new);
+        }
+        &mut self.queues[channel.index()]
     }
 }
 
@@ -50,58 +85,59 @@ impl Lane {
     }
 
     /// The mark that nothing waits before, if there is one.
-    pub(crate) fn mark(&self) -> Option<u32> {
+    pub(crate) fn mark(&self) -> Option<Life> {
         self.segments.front()?.up
     }
 
-    /// Whether a packet of the class can be taken now.
-    pub(crate) fn offers(&self, class: Class) -> bool {
-        match class {
-            Class::Reply => self.replies > 0,
-            _ => self.segments.front().is_some_and(|s| s.up.is_none() && !s.queues[class as usize].is_empty()),
+    /// Whether a packet of the channel can be taken now.
+    pub(crate) fn offers(&self, channel: Channel) -> bool {
+        match channel.class() {
+            Class::Reply => self.replies > 0 && self.segments.iter().any(|s| s.waits(channel)),
+            _ => self.segments.front().is_some_and(|s| s.up.is_none() && s.waits(channel)),
         }
     }
 
-    /// Adds a packet behind all others of its class (before them with `overtakes`, a deliberate bug).
-    pub(crate) fn push(&mut self, class: Class, queued: Queued, overtakes: bool) {
+    /// Adds a packet behind all others of its channel (before them with `overtakes`, a deliberate bug).
+    pub(crate) fn push(&mut self, channel: Channel, queued: Queued, overtakes: bool) {
         if self.segments.is_empty() {
             self.segments.push_back(Segment::default());
         }
         if let Some(segment) = self.segments.back_mut() {
-            let queue = &mut segment.queues[class as usize];
+            let queue = segment.queue(channel);
             if overtakes {
                 queue.push_front(queued)
             } else {
                 queue.push_back(queued)
             }
-            self.replies += u64::from(class == Class::Reply);
+            self.replies += u64::from(channel.class() == Class::Reply);
         }
     }
 
-    pub(crate) fn push_mark(&mut self, incarnation: u32) {
+    pub(crate) fn push_mark(&mut self, life: Life) {
         match self.segments.back_mut() {
             // Nothing in between: the later life replaces the earlier, which nobody has heard of. This bounds the marks.
-            Some(last) if last.up.is_some() && !last.has_packets() => last.up = Some(incarnation),
-            _ => self.segments.push_back(Segment { up: Some(incarnation), ..Segment::default() }),
+            Some(last) if last.up.is_some() && !last.has_packets() => last.up = Some(life),
+            _ => self.segments.push_back(Segment { up: Some(life), ..Segment::default() }),
         }
     }
 
     /// Takes the mark that nothing waits before.
-    pub(crate) fn take_mark(&mut self) -> Option<u32> {
+    pub(crate) fn take_mark(&mut self) -> Option<Life> {
         let up = self.segments.front_mut()?.up.take();
         self.trim();
         up
     }
 
-    /// Takes the oldest packet of the class that can be taken now (the newest with `lifo`, a deliberate bug).
-    pub(crate) fn take(&mut self, class: Class, lifo: bool) -> Option<Queued> {
-        let segment = match class {
-            Class::Reply => self.segments.iter_mut().find(|s| !s.queues[Class::Reply as usize].is_empty()),
-            _ => self.segments.front_mut().filter(|s| s.up.is_none()),
+    /// Takes the oldest packet of the channel that can be taken now (the newest with `lifo`, a deliberate bug).
+    pub(crate) fn take(&mut self, channel: Channel, lifo: bool) -> Option<Queued> {
+        let reply = channel.class() == Class::Reply;
+        let segment = match reply {
+            true => self.segments.iter_mut().find(|s| s.waits(channel)),
+            false => self.segments.front_mut().filter(|s| s.up.is_none()),
         }?;
-        let queue = &mut segment.queues[class as usize];
+        let queue = segment.queue(channel);
         let queued = if lifo { queue.pop_back() } else { queue.pop_front() }?;
-        self.replies -= u64::from(class == Class::Reply);
+        self.replies -= u64::from(reply);
         self.trim();
         Some(queued)
     }
@@ -112,13 +148,19 @@ impl Lane {
         }
     }
 
-    /// Packets of the class, wherever in the lane.
-    pub(crate) fn count(&self, class: Class) -> u64 {
-        self.segments.iter().map(|s| s.queues[class as usize].len() as u64).sum()
+    /// What waits, wherever in the lane, with its channel.
+    pub(crate) fn packets(&self) -> impl Iterator<Item = (Channel, &Queued)> {
+        self.segments.iter().flat_map(|s| {
+            let channels = Channel::all(telegraphos_wire::link::MAX_LAYERS);
+            channels.zip(&s.queues).flat_map(|(channel, queue)| queue.iter().map(move |queued| (channel, queued)))
+        })
     }
 
-    /// The multicasts of which copies are in the lane, each as often as there are copies.
-    pub(crate) fn multicasts(&self) -> impl Iterator<Item = u32> + '_ {
-        self.segments.iter().flat_map(|s| &s.queues[Class::Reflected as usize]).filter_map(|queued| queued.multicast)
+    /// The same, taken.
+    pub(crate) fn into_packets(self) -> impl Iterator<Item = (Channel, Queued)> {
+        self.segments.into_iter().flat_map(|s| {
+            let channels = Channel::all(telegraphos_wire::link::MAX_LAYERS);
+            channels.zip(s.queues).flat_map(|(channel, queue)| queue.into_iter().map(move |queued| (channel, queued)))
+        })
     }
 }

@@ -29,16 +29,19 @@
 //! [`Frame::NodeDown`]: telegraphos_wire::link::Frame::NodeDown
 #![forbid(unsafe_code)]
 
+mod channel;
 mod config;
 mod interface;
 mod lane;
-mod member;
+mod neighbour;
+mod nodes;
+pub mod pairs;
 mod statistics;
 mod switch;
 
-pub use config::{Bug, ConfigError, MAX_NODES, SwitchConfig};
-pub use interface::{Action, Event, Notice, PortId, UNLIMITED, Violation};
-pub use statistics::{ClassStatistics, NodeStatistics, Statistics};
+pub use config::{Bug, ConfigError, MAX_NODES, Part, SwitchConfig};
+pub use interface::{Action, Attached, Event, Notice, PortId, UNLIMITED, Violation};
+pub use statistics::{ClassStatistics, PortStatistics, Statistics};
 pub use switch::{State, Switch};
 
 use telegraphos_wire::Class;

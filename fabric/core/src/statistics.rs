@@ -3,30 +3,36 @@
 
 use telegraphos_wire::{Packet, link, packet};
 
-/// Counters of one node and class since the start of the switch.
+use crate::Attached;
+
+/// Counters of one port and class since the start of the switch. A trunk's layers count together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStatistics {
-    /// Packets accepted from the node.
+    /// Packets accepted from the port.
     pub received_packets: u64,
     /// Their bytes on the link.
     pub received_bytes: u64,
-    /// Packets sent to the node.
+    /// Packets sent to the port.
     pub sent_packets: u64,
     /// Their bytes on the link.
     pub sent_bytes: u64,
-    /// Packets to the node that had to wait, for its credit, its room or others before them.
+    /// Packets to the port that had to wait, for its credit, its room or others before them.
     pub stalls: u64,
-    /// Packets that wait for the node now.
+    /// Those of them that found no credit.
+    pub credit_stalls: u64,
+    /// Packets that wait for the port now.
     pub depth: u64,
     /// The most that ever waited.
     pub depth_max: u64,
-    /// Packets from or to the node that were dropped because one of the two had gone.
+    /// Packets from or to the port that were dropped because their sender or receiver could not be reached any more.
     pub dropped: u64,
 }
 
-/// Counters of one node, by class number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeStatistics {
+/// Counters of one port, by class number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortStatistics {
+    /// Whose port it is, if it is open.
+    pub attached: Attached,
     /// By class number.
     pub classes: [ClassStatistics; 4],
 }
@@ -34,16 +40,25 @@ pub struct NodeStatistics {
 /// Counters of the switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// By node.
-    pub nodes: Vec<NodeStatistics>,
+    /// Of each port: the nodes of this switch in ascending order, then its trunks.
+    pub ports: Vec<PortStatistics>,
     /// Nodes that joined.
     pub joined: u64,
-    /// Joiners refused.
+    /// Joiners, of links and trunks, refused.
     pub refused: u64,
-    /// Nodes thrown out.
+    /// Neighbours thrown out.
     pub violations: u64,
     /// Requests to absent nodes that the switch answered.
     pub answered: u64,
+    /// Times that a trunk was joined.
+    pub trunks_joined: u64,
+}
+
+impl Statistics {
+    /// The counters of a port.
+    pub fn of(&self, attached: Attached) -> Option<&PortStatistics> {
+        self.ports.iter().find(|port| port.attached == attached)
+    }
 }
 
 /// Bytes of a packet on the link.

@@ -3,15 +3,17 @@
 //! it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+mod common;
 mod world;
 
+use common::{Failure, class_of, fail, multicast, packet};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
-use switch_core::{Action, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation};
+use switch_core::{Action, Attached, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation};
 use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{AtomicOp, Body, Class, NodeId, PROTOCOL_VERSION, Packet, Rights, Status, WindowLayout};
-use world::{Failure, Op, Sizes, World, check_schedule, class_of, fail, multicast, packet, schedules};
+use world::{Op, Sizes, World, check_schedule, schedules};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
@@ -336,7 +338,10 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
             if sent_to(&actions, 1) != [refusal] || !actions.contains(&Action::Close(1)) {
                 return fail(name, format!("{actions:?}"));
             }
-            assert!(actions.contains(&Action::Notice(Notice::Violation { port: 1, node: 1, what })), "{actions:?}");
+            assert!(
+                actions.contains(&Action::Notice(Notice::Violation { port: 1, who: Attached::Node(1), what })),
+                "{actions:?}"
+            );
             assert_eq!(sent_to(&actions, 2), [Frame::NodeDown { node: 1 }], "{name}");
             assert_eq!(frame(&mut switch, 1, of_page(7)), [], "{name}");
             assert_eq!(frame(&mut switch, 1, request(1, 2)), [], "{name}: what was on the way means nothing");
@@ -388,7 +393,7 @@ fn an_absent_node_is_answered_for_in_kind() {
         (Body::Write { at, context: 1, size: 8, data: 5 }, Body::WriteAck { status }),
         (Body::Read { at, context: 1, size: 4 }, Body::ReadReply { status, data: u64::MAX }),
         (
-            Body::Lookup { name, secret: [0; 16], uid: 0, rights: Rights::READ },
+            Body::Lookup { name: Box::new(name), secret: [0; 16], uid: 0, rights: Rights::READ },
             Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0), width: 0 },
         ),
         (
@@ -522,7 +527,7 @@ fn stalls_and_depth_are_counted() {
     for n in 0..3 {
         frame(&mut switch, 0, Frame::Packet(packet(0, 1, Class::Request, n, 0)));
     }
-    let counted = |s: &Switch, node: usize| s.statistics().nodes[node].classes[Class::Request as usize];
+    let counted = |s: &Switch, node: usize| s.statistics().ports[node].classes[Class::Request as usize];
     assert_eq!((counted(&switch, 1).stalls, counted(&switch, 1).depth), (3, 3));
     assert_eq!((counted(&switch, 0).received_packets, counted(&switch, 0).received_bytes), (3, 3 * 64));
     handle(&mut switch, Event::PortRoom { port: 1, frames: 2 });
@@ -565,7 +570,7 @@ fn a_multicast_is_one_packet_on_each_link() {
             assert_eq!(returned, if node == blocked { vec![all] } else { vec![] }, "{node} of {blocked}");
             switch.audit().unwrap();
         }
-        let counted = |node: usize| switch.statistics().nodes[node].classes[Class::Reflected as usize];
+        let counted = |node: usize| switch.statistics().ports[node].classes[Class::Reflected as usize];
         assert_eq!((counted(0).received_packets, counted(0).sent_packets), (3, 0));
         for node in 1..=usize::from(MEMBERS) {
             assert_eq!((counted(node).received_packets, counted(node).sent_packets), (0, 3));

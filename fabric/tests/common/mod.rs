@@ -21,13 +21,22 @@ pub(crate) struct Served {
     handle: ShutdownHandle,
     thread: Option<JoinHandle<Result<(), FabricError>>>,
     pub(crate) tid: i32,
-    _dir: tempfile::TempDir,
+    dir: Option<tempfile::TempDir>,
 }
 
 pub(crate) fn serve(change: impl FnOnce(&mut Config)) -> Served {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("fabric");
+    let served = serve_at(&dir.path().join("fabric"), change);
+    let mut served = served;
+    served.dir = Some(dir);
+    served
+}
+
+pub(crate) fn serve_at(path: &Path, change: impl FnOnce(&mut Config)) -> Served {
+    let path = path.to_owned();
     let mut config = Config::new(&path);
+    // Nodes of these tests do not answer when they are asked.
+    config.silence = None;
     change(&mut config);
     let fabric = Fabric::bind(config).unwrap();
     let handle = fabric.shutdown_handle();
@@ -36,7 +45,7 @@ pub(crate) fn serve(change: impl FnOnce(&mut Config)) -> Served {
         send.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
         fabric.run()
     });
-    Served { path, handle, thread: Some(thread), tid: receive.recv().unwrap(), _dir: dir }
+    Served { path, handle, thread: Some(thread), tid: receive.recv().unwrap(), dir: None }
 }
 
 impl Served {

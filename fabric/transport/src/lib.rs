@@ -5,28 +5,37 @@
 //!   Address ── listen ──► Acceptor ── accept ──► Transport ◄── connect ── Address
 //!                                                    │
 //!                 unix, in_process, ring: reliable by themselves
+//!                 datagram: RDP over UDP and Unix datagrams
 //! ```
 //!
 //! [`Transport`] has the contract, which `tests/conformance.rs` holds every transport to; `docs/transports.md` compares them.
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
+//!
+//! `unsafe` exists in `ring/memory.rs` only.
 //!
 //! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included; [`limit`] every log line that
 //! a peer can trigger.
 #![deny(unsafe_code)]
 
 mod address;
+mod datagram;
 mod error;
 pub mod faults;
+mod in_process;
 pub mod limit;
 pub mod listener;
 mod open;
 pub mod quic;
+mod ring;
 pub mod send_queue;
 mod traits;
 mod unix;
 
 pub use address::{Address, AddressError, HostPort};
+pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramTransport};
 pub use error::OpenError;
+pub use in_process::InProcess;
 pub use open::{Options, connect, listen};
+pub use ring::{RingAcceptor, RingTransport};
 pub use traits::{Acceptor, AcceptorStatistics, Datagrams, Received, Transport, TransportStatistics};
 pub use unix::{UnixAcceptor, UnixTransport};

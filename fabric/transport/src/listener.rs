@@ -68,7 +68,7 @@ fn hint(errno: Errno) -> &'static str {
     }
 }
 
-/// A listening Unix stream socket, non-blocking, whose file goes with it.
+/// A listening Unix socket, non-blocking, whose file goes with it.
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
@@ -77,8 +77,8 @@ pub struct Listener {
     identity: (u64, u64),
 }
 
-fn stream() -> Result<OwnedFd, Errno> {
-    net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
+fn socket(kind: SocketType) -> Result<OwnedFd, Errno> {
+    net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -104,6 +104,15 @@ fn identity(path: &Path) -> Result<(u64, u64), Errno> {
 impl Listener {
     /// Listens at `path`, which the command line's `option` names.
     pub fn bind(path: &Path, option: &'static str) -> Result<Listener, ListenError> {
+        Listener::bind_kind(path, option, SocketType::STREAM)
+    }
+
+    /// The same for datagrams: there are no connections to accept.
+    pub fn bind_datagram(path: &Path, option: &'static str) -> Result<Listener, ListenError> {
+        Listener::bind_kind(path, option, SocketType::DGRAM)
+    }
+
+    fn bind_kind(path: &Path, option: &'static str, kind: SocketType) -> Result<Listener, ListenError> {
         let directory = directory_of(path);
         let failed = |errno| {
             let of_directory = |why, hint| ListenError::Directory {
@@ -128,20 +137,22 @@ impl Listener {
             Err(Errno::ACCESS) => None,
             Err(e) => return Err(failed(e)),
         };
-        let fd = stream().map_err(failed)?;
+        let fd = socket(kind).map_err(failed)?;
         // The file gets the mode that the socket has when it is bound, so there is no moment with another.
         rustix::fs::fchmod(&fd, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         match net::bind(&fd, &address) {
             Ok(()) => {}
             Err(Errno::ADDRINUSE) => {
-                remove_stale(path, &address, option)?;
+                remove_stale(path, &address, option, kind)?;
                 net::bind(&fd, &address).map_err(failed)?;
             }
             Err(e) => return Err(failed(e)),
         }
         let identity = identity(path).map_err(failed)?;
         let listener = Listener { fd, path: path.to_owned(), identity };
-        net::listen(&listener.fd, BACKLOG).map_err(failed)?;
+        if kind == SocketType::STREAM {
+            net::listen(&listener.fd, BACKLOG).map_err(failed)?;
+        }
         Ok(listener)
     }
 
@@ -179,19 +190,24 @@ impl Drop for Listener {
 }
 
 /// Removes a socket that nobody listens on.
-fn remove_stale(path: &Path, address: &SocketAddrUnix, option: &'static str) -> Result<(), ListenError> {
+fn remove_stale(
+    path: &Path,
+    address: &SocketAddrUnix,
+    option: &'static str,
+    kind: SocketType,
+) -> Result<(), ListenError> {
     let failed = |errno| ListenError::Io { path: path.to_owned(), option, errno };
     let stat = rustix::fs::lstat(path).map_err(failed)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
         return Err(ListenError::NotASocket { path: path.to_owned(), option });
     }
-    match net::connect(&stream().map_err(failed)?, address) {
+    match net::connect(&socket(kind).map_err(failed)?, address) {
         Err(Errno::CONNREFUSED) => {
             log::info!("replacing the stale socket {}", path.display());
             rustix::fs::unlink(path).map_err(failed)
         }
-        // Its backlog may be full: it lives all the same.
-        Ok(()) | Err(Errno::AGAIN) => Err(ListenError::Live { path: path.to_owned(), option }),
+        // Its backlog may be full, or it is of another kind: it lives all the same.
+        Ok(()) | Err(Errno::AGAIN | Errno::PROTOTYPE) => Err(ListenError::Live { path: path.to_owned(), option }),
         Err(e) => Err(failed(e)),
     }
 }

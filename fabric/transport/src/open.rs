@@ -3,8 +3,10 @@
 
 use std::io;
 
+use crate::datagram::{DatagramAcceptor, DatagramTransport};
 use crate::faults::{FaultyAcceptor, FaultyTransport, LinkFaults};
 use crate::quic::{QuicAcceptor, QuicOptions, QuicTransport};
+use crate::ring::{RingAcceptor, RingTransport};
 use crate::unix::{UnixAcceptor, UnixTransport};
 use crate::{Acceptor, Address, OpenError, Transport};
 
@@ -15,9 +17,17 @@ pub struct Options {
     pub named: &'static str,
     /// Bytes that may wait at one end of a connection for a peer that does not read.
     pub buffer: usize,
+    /// Microseconds for which a ring that was in use is looked at again and again before its owner sleeps. Saves wake-ups of 10 to 20
+    /// µs each and costs a processor.
+    pub spin: u64,
     /// A place for faults on the connection, with those of this link to begin with; a listener's connections have the same until
     /// [`Transport::set_faults`].
     pub faults: Option<LinkFaults>,
+    /// Microseconds without a word from the other end after which transports over datagrams give a connection up.
+    pub silence: u64,
+    /// Who calls, for transports over datagrams: at the other end, a new connection ends the old one of the same name, so that a
+    /// restart is noticed at once whatever the address. 0: nobody in particular; then the address is the name.
+    pub name: u64,
     /// Certificate, key and peers, for `quic:`.
     pub quic: Option<QuicOptions>,
     /// Whether `udp:` may leave this host, where everybody on the way can read, forge and inject what it carries.
@@ -26,13 +36,17 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { named: "address", buffer: 256 << 10, faults: None, quic: None, allow_insecure: false }
+        Options {
+            named: "address",
+            buffer: 256 << 10,
+            spin: 0,
+            faults: None,
+            silence: 10_000_000,
+            name: 0,
+            quic: None,
+            allow_insecure: false,
+        }
     }
-}
-
-fn missing(address: &Address) -> (io::Error, String) {
-    let why = format!("this program has no transport {}", address.scheme());
-    (io::Error::new(io::ErrorKind::Unsupported, why), "choose unix:PATH or ring:PATH".to_owned())
 }
 
 /// What is reliable by itself has its faults above it.
@@ -75,11 +89,9 @@ pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>,
     secure_enough(address, options).map_err(|e| OpenError::listen(address, e, INSECURE))?;
     match address {
         Address::Unix(path) => Ok(accepting(UnixAcceptor::bind(path, options)?, options)),
+        Address::Ring(path) => Ok(accepting(RingAcceptor::bind(path, options)?, options)),
+        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramAcceptor::bind(address, options)?)),
         Address::Quic(at) => Ok(Box::new(QuicAcceptor::bind(at, options)?)),
-        other => {
-            let (why, hint) = missing(other);
-            Err(OpenError::listen(other, why, hint))
-        }
     }
 }
 
@@ -89,11 +101,9 @@ pub fn connect(address: &Address, options: &Options) -> Result<Box<dyn Transport
     secure_enough(address, options).map_err(|e| OpenError::connect(address, e, INSECURE))?;
     match address {
         Address::Unix(path) => connected(UnixTransport::connect(path, options)?, address, options),
+        Address::Ring(path) => connected(RingTransport::connect(path, options)?, address, options),
+        Address::Udp(_) | Address::UnixDatagram(_) => Ok(Box::new(DatagramTransport::connect(address, options)?)),
         Address::Quic(at) => Ok(Box::new(QuicTransport::connect(at, options)?)),
-        other => {
-            let (why, hint) = missing(other);
-            Err(OpenError::connect(other, why, hint))
-        }
     }
 }
 

@@ -60,6 +60,11 @@ pub trait Transport: Send + Debug {
     /// waits for an event.
     fn flush(&mut self, now: u64) -> io::Result<bool>;
 
+    /// More about a [`Received::End`], if the transport knows: that the peer was restarted, or silent for too long.
+    fn end_reason(&self) -> Option<&'static str> {
+        None
+    }
+
     /// From now on this connection has the faults of `link`. False, and nothing happens, if it was made without a place for faults
     /// ([`Options::faults`](crate::Options::faults)).
     fn set_faults(&mut self, link: &LinkFaults) -> bool {
@@ -104,6 +109,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn peer(&self) -> Option<String> {
         (**self).peer()
+    }
+
+    fn end_reason(&self) -> Option<&'static str> {
+        (**self).end_reason()
     }
 
     fn set_faults(&mut self, link: &LinkFaults) -> bool {

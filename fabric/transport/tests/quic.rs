@@ -153,7 +153,7 @@ fn what_was_sent_before_the_end_arrives_before_the_end() {
         drop(gone);
         run(&clock, &mut peers, None, |peers| peers[0].over.is_some());
         assert!(matches!(peers[0].over, Some(Ok(()))), "{:?}", peers[0].over);
-        assert!(clock.now() - start < QuicOptions::SILENCE / 2, "only the silence told it");
+        assert!(clock.now() - start < b.silence / 2, "only the silence told it");
         assert!(peers[0].received == sent, "{} of 10000 bytes", peers[0].received.len());
         // It stays so, and what is sent now goes nowhere.
         let now = clock.now();
@@ -180,7 +180,7 @@ fn who_is_dropped_in_the_middle_says_goodbye_all_the_same() {
         drop(gone);
         run(&clock, &mut peers, None, |peers| peers[0].over.is_some());
         assert!(matches!(peers[0].over, Some(Ok(()))), "{:?}", peers[0].over);
-        assert!(clock.now() - start < QuicOptions::SILENCE / 2, "only the silence told it");
+        assert!(clock.now() - start < b.silence / 2, "only the silence told it");
         assert!(sent.starts_with(&peers[0].received));
     }
 }
@@ -282,8 +282,8 @@ fn who_reads_for_all_wakes_the_others() {
 fn an_idle_connection_is_kept_and_does_not_spin() {
     let cluster = Cluster::new();
     let silence = 300_000;
-    let a = options(QuicOptions { silence, ..cluster.process("a", &["b"]) });
-    let b = options(QuicOptions { silence, ..cluster.process("b", &["a"]) });
+    let a = Options { silence, ..options(cluster.process("a", &["b"])) };
+    let b = Options { silence, ..options(cluster.process("b", &["a"])) };
     let clock = Clock::new();
     let (mut peers, mut acceptor) = pair(&clock, &a, &b);
     let until = clock.now() + 4 * silence;
@@ -302,13 +302,14 @@ fn a_peer_that_is_cut_off_ends_after_the_silence() {
     let cluster = Cluster::new();
     let silence = 200_000;
     let link = LinkFaults::new("a-b", seed());
-    let with = |quic| Options { faults: Some(link.clone()), ..options(QuicOptions { silence, ..quic }) };
+    let with = |quic| Options { faults: Some(link.clone()), silence, ..options(quic) };
     let (a, b) = (with(cluster.process("a", &["b"])), with(cluster.process("b", &["a"])));
     let clock = Clock::new();
     let (mut peers, mut acceptor) = pair(&clock, &a, &b);
     exchange(&clock, &mut peers, 1000, [100, 100], 1);
     link.set("down".parse().unwrap());
     run(&clock, &mut peers, Some(&mut acceptor), |peers| peers.iter().all(|p| p.over.is_some()));
+    assert!(peers.iter().all(|p| p.transport.end_reason() == Some("the peer fell silent")));
     assert!(peers.iter().all(|p| matches!(p.over, Some(Ok(())))), "{:?} {:?}", peers[0].over, peers[1].over);
 }
 
@@ -339,7 +340,8 @@ fn a_restarted_listener_tells_old_peers_at_once_and_serves_new_ones() {
     peers[0].send(clock.now()).unwrap();
     relay.run(&clock, &mut peers, &mut reborn, |peers| peers[0].over.is_some());
     assert!(matches!(peers[0].over, Some(Ok(()))), "{:?}", peers[0].over);
-    assert!(clock.now() - started < QuicOptions::SILENCE / 2, "found out before the silence was over");
+    assert_eq!(peers[0].transport.end_reason(), Some("the peer was restarted"));
+    assert!(clock.now() - started < b.silence / 2, "found out before the silence was over");
     drop(dead);
     let mut peers = vec![connect(new_port, &a)];
     run(&clock, &mut peers, Some(&mut reborn), |peers| peers.len() == 2);
@@ -428,8 +430,8 @@ impl Relay {
 fn a_changed_address_is_not_followed() {
     let cluster = Cluster::new();
     let silence = 300_000;
-    let a = options(QuicOptions { silence, ..cluster.process("a", &["b"]) });
-    let b = options(QuicOptions { silence, ..cluster.process("b", &["a"]) });
+    let a = Options { silence, ..options(cluster.process("a", &["b"])) };
+    let b = Options { silence, ..options(cluster.process("b", &["a"])) };
     let clock = Clock::new();
     let (mut acceptor, port) = listen(&b);
     let mut relay = Relay::new(port, port);
@@ -464,7 +466,7 @@ fn pinned_peers_need_no_authority() {
 #[test]
 fn nobody_there_is_told_in_the_end() {
     let cluster = Cluster::new();
-    let a = options(QuicOptions { silence: 200_000, ..cluster.process("a", &["b"]) });
+    let a = Options { silence: 200_000, ..options(cluster.process("a", &["b"])) };
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let clock = Clock::new();
     let mut peers = vec![connect(taken.local_addr().unwrap().port(), &a)];

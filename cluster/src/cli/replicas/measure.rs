@@ -147,9 +147,9 @@ impl Case {
 }
 
 /// A median, and what a quarter is below and above.
-pub(super) type Quartiles = [f64; 3];
+pub(in crate::cli) type Quartiles = [f64; 3];
 
-pub(super) fn quartiles(mut values: Vec<f64>) -> Quartiles {
+pub(in crate::cli) fn quartiles(mut values: Vec<f64>) -> Quartiles {
     values.sort_by(f64::total_cmp);
     let at = |part: f64| values.get(((values.len().max(1) - 1) as f64 * part).round() as usize).copied().unwrap_or(0.0);
     [at(0.5), at(0.25), at(0.75)]

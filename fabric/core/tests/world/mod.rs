@@ -7,25 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 use switch_core::{Action, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig};
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, Status, WindowLayout};
 
-/// A check that failed.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) check: &'static str,
-    pub(crate) detail: String,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.check, self.detail)
-    }
-}
-
-pub(crate) fn fail<T>(check: &'static str, detail: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure { check, detail: detail.into() })
-}
+use crate::common::{Failure, class_of, fail, multicast, packet};
 
 /// One thing that HIBs or the transport do.
 #[derive(Clone, Copy, Debug)]
@@ -95,28 +79,6 @@ pub(crate) fn schedules() -> impl Strategy<Value = (Sizes, Vec<Op>)> {
             (sizes, ops)
         })
     })
-}
-
-/// The class of the packets here: requests name it in the context, since today's packets are all requests and replies.
-pub(crate) fn class_of(packet: &Packet) -> Class {
-    match packet.body {
-        Body::Write { context, .. } => Class::from_u8(context as u8).unwrap_or(Class::Request),
-        _ => packet.class(),
-    }
-}
-
-/// A packet of any class that carries its sender's incarnation.
-pub(crate) fn packet(src: NodeId, dst: NodeId, class: Class, tag: u32, life: u32) -> Packet {
-    let at = RemoteAddr { page: 0, offset: 0, generation: 0 };
-    let body = Body::Write { at, context: class as u16, size: 8, data: u64::from(life) };
-    Packet { src, dst, tag, incarnation: life, target: 0, body }
-}
-
-/// A multicast about a page.
-pub(crate) fn multicast(src: NodeId, page: u32, tag: u32, life: u32) -> Packet {
-    let at = RemoteAddr { page, offset: 0, generation: 0 };
-    let body = Body::Reflected { at, size: 8, data: u64::from(life), writer: src };
-    Packet { src, dst: MULTICAST, tag, incarnation: life, target: 0, body }
 }
 
 fn life_of(packet: &Packet) -> Option<u32> {
@@ -440,15 +402,10 @@ impl World {
                 Some(free) => hib.free[class as usize] = free,
                 None => return fail("credits_never_negative", format!("node {node} has no place for {packet:?}")),
             }
-            // What goes before this class, and could go, has gone.
-            for ((from, to, other), waiting) in &self.pending {
-                let Some(first) = waiting.front() else { continue };
-                let could = *other == Class::Reply
-                    || hib.free[*other as usize] > 0
-                        && (*from == node || hib.told.get(from).copied() == life_of(first));
-                if *to == node && *other > class && could {
-                    return fail("i13_replies_first", format!("node {node} got {class:?} before {other:?}"));
-                }
+            // A reply waits for nobody.
+            let mut replies = self.pending.iter().filter(|((_, to, other), _)| *to == node && *other == Class::Reply);
+            if replies.any(|(_, waiting)| !waiting.is_empty()) {
+                return fail("i13_replies_first", format!("node {node} got {class:?} before a reply"));
             }
         }
         self.order.push(packet.src);

@@ -22,7 +22,7 @@ impl Chance {
     /// Whether a throw of a fair die of 2^64 faces hits.
     pub(super) fn hits(self, throw: u64) -> bool {
         // The upper half times ONE, over 2^32, is uniform below ONE.
-        (throw >> 32) * u64::from(ONE) >> 32 < u64::from(self.0)
+        ((throw >> 32) * u64::from(ONE)) >> 32 < u64::from(self.0)
     }
 }
 

@@ -30,6 +30,8 @@ pub struct FaultyTransport<T> {
     into: Delay,
     /// The inner one said so.
     ended: bool,
+    /// The inner one had no room for what was due: it waits for an event of its, not for a time.
+    blocked: bool,
     buffer: Box<[u8]>,
     counted: TransportStatistics,
 }
@@ -48,6 +50,7 @@ impl<T: Transport> FaultyTransport<T> {
             into: Delay::new(Direction::Receive, &link),
             seen: Seen::new(link),
             ended: false,
+            blocked: false,
             buffer: vec![0; BATCH].into_boxed_slice(),
             counted: TransportStatistics::default(),
             inner: Some(inner),
@@ -136,8 +139,7 @@ impl<T: Transport> Transport for FaultyTransport<T> {
 
     fn deadline(&self) -> Option<u64> {
         let inner = self.inner.as_ref()?;
-        // What has arrived here but cannot go on waits for the inner one, not for a time.
-        let out = if inner.wants_write() { None } else { self.out.deadline() };
+        let out = if self.blocked { None } else { self.out.deadline() };
         [inner.deadline(), out, self.into.deadline()].into_iter().flatten().min()
     }
 
@@ -211,6 +213,7 @@ impl<T: Transport> Transport for FaultyTransport<T> {
                 }
             }
         }
+        self.blocked = !done;
         if done {
             done = inner.flush(now)?;
         }

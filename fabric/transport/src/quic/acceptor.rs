@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::config::Engine;
 use super::driver::{Driver, Shared};
+use super::resolve;
 use super::transport::QuicTransport;
 use super::udp::Udp;
 use super::waker::Waker;
-use super::{options_of, resolve};
 use crate::{Acceptor, AcceptorStatistics, Address, HostPort, OpenError, Options, Transport};
 
 /// A UDP socket that serves all its connections, dropped or not: an accepted transport lives on without its acceptor.
@@ -27,9 +27,8 @@ impl QuicAcceptor {
     pub fn bind(at: &HostPort, options: &Options) -> Result<QuicAcceptor, OpenError> {
         let address = Address::Quic(at.clone());
         let refused = |why: io::Error, hint: &str| OpenError::listen(&address, why, hint);
-        let ours = options_of(options).map_err(|e| refused(e, "or use unix:PATH within one host"))?;
         let to = resolve(at).map_err(|e| refused(e, "name an address of this host"))?;
-        let engine = Engine::new(ours, options.buffer, to).and_then(|engine| engine.listening().map(|c| (engine, c)));
+        let engine = Engine::new(options, to).and_then(|engine| engine.listening().map(|c| (engine, c)));
         let (engine, server) = engine
             .map_err(|e| refused(io::Error::new(io::ErrorKind::InvalidInput, e), "correct it and start again"))?;
         let udp = Udp::bind(to).map_err(|e| {

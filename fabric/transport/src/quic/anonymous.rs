@@ -33,7 +33,6 @@ fn process(dir: &std::path::Path) -> QuicOptions {
         key: write("x.key", key.serialize_pem()),
         peers_ca: Some(write("ca.pem", ca.pem())),
         peers: vec!["x".parse().unwrap()],
-        silence: QuicOptions::SILENCE,
     }
 }
 
@@ -43,7 +42,7 @@ fn refusal(shows: bool, protocol: &[u8]) -> (String, crate::AcceptorStatistics) 
     let quic = process(dir.path());
     let options = Options { quic: Some(quic.clone()), ..Options::default() };
     let mut acceptor = QuicAcceptor::bind(&HostPort { host: "127.0.0.1".to_owned(), port: 0 }, &options).unwrap();
-    let engine = Engine::new(&quic, 1000, acceptor.local()).unwrap();
+    let engine = Engine::new(&options, acceptor.local()).unwrap();
     let credentials = quic.load().unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)

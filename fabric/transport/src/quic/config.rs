@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::credentials::{CredentialsError, QuicOptions};
 use super::verify::PeerVerifier;
+use crate::Options;
 
 /// What both ends must say that they speak.
 pub(super) const ALPN: &[u8] = b"telegraphos/1";
@@ -48,10 +49,10 @@ struct Tls {
     credentials: super::credentials::Credentials,
 }
 
-fn transport(options: &QuicOptions, buffer: usize, near: bool) -> TransportConfig {
+fn transport(options: &Options, near: bool) -> TransportConfig {
     let mut config = TransportConfig::default();
     // Each end opens one stream for what it sends: then neither has to wait for the other one's first byte.
-    let window = VarInt::from_u64(buffer as u64).unwrap_or(VarInt::MAX);
+    let window = VarInt::from_u64(options.buffer as u64).unwrap_or(VarInt::MAX);
     let silence = Duration::from_micros(options.silence.max(1000));
     let mut mtu = MtuDiscoveryConfig::default();
     mtu.upper_bound(if near { WITHIN_HOST } else { BETWEEN_HOSTS });
@@ -64,7 +65,7 @@ fn transport(options: &QuicOptions, buffer: usize, near: bool) -> TransportConfi
         .keep_alive_interval(Some(silence / 3))
         .stream_receive_window(window)
         .receive_window(window)
-        .send_window(buffer as u64)
+        .send_window(options.buffer as u64)
         .initial_rtt(FIRST_ROUND_TRIP)
         .mtu_discovery_config(Some(mtu))
         .ack_frequency_config(Some(acks))
@@ -90,21 +91,21 @@ fn endpoint(key: &PrivateKeyDer<'static>) -> EndpointConfig {
 }
 
 impl Engine {
-    /// Reads the files that `options` name. `buffer`: bytes that may wait for a peer that does not read. `at`: where this end
-    /// listens or whom it connects to.
-    pub(super) fn new(options: &QuicOptions, buffer: usize, at: SocketAddr) -> Result<Engine, CredentialsError> {
-        let credentials = options.load()?;
+    /// Reads the files that `options` name. `at`: where this end listens or whom it connects to.
+    pub(super) fn new(options: &Options, at: SocketAddr) -> Result<Engine, CredentialsError> {
+        let quic = options.quic.as_ref().ok_or(CredentialsError::Missing)?;
+        let credentials = quic.load()?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = PeerVerifier::new(options.peers.clone(), credentials.authorities.clone(), &provider)
+        let verifier = PeerVerifier::new(quic.peers.clone(), credentials.authorities.clone(), &provider)
             .map_err(CredentialsError::Tls)?;
         let mut endpoint = endpoint(&credentials.key);
         endpoint.max_udp_payload_size(LONGEST).map_err(|e| CredentialsError::Tls(e.to_string()))?;
         Ok(Engine {
             endpoint: Arc::new(endpoint),
             verifier: Arc::new(verifier),
-            window: buffer as u64,
-            transport: Arc::new(transport(options, buffer, at.ip().is_loopback())),
-            tls: Tls { provider, options: options.clone(), credentials },
+            window: options.buffer as u64,
+            transport: Arc::new(transport(options, at.ip().is_loopback())),
+            tls: Tls { provider, options: quic.clone(), credentials },
         })
     }
 

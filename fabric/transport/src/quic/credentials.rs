@@ -24,13 +24,6 @@ pub struct QuicOptions {
     pub peers_ca: Option<PathBuf>,
     /// The peers that are accepted: when connecting the one that is expected, when listening all that may connect.
     pub peers: Vec<Peer>,
-    /// Microseconds without a sign of life after which a peer counts as gone.
-    pub silence: u64,
-}
-
-impl QuicOptions {
-    /// Microseconds of silence after which a peer counts as gone, unless told otherwise.
-    pub const SILENCE: u64 = 10_000_000;
 }
 
 /// A peer that is accepted.

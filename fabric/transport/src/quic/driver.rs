@@ -608,6 +608,14 @@ impl Driver {
         remote.is_some_and(|remote| self.network.set_faults(remote, link))
     }
 
+    /// Why the peer has gone.
+    pub(super) fn end_reason(&self, key: Key) -> Option<&'static str> {
+        match self.entries.get(&key)?.ending {
+            Some(Ending::Gone(why)) => Some(why),
+            _ => None,
+        }
+    }
+
     /// Who the other end is.
     pub(super) fn peer(&self, key: Key) -> Option<String> {
         self.entries.get(&key)?.peer.as_ref().map(ToString::to_string)

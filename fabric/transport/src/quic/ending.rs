@@ -9,7 +9,7 @@ use quinn_proto::{ConnectionError, TransportErrorCode};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The peer has gone: it closed, was restarted, or fell silent.
-    Gone(String),
+    Gone(&'static str),
     /// It failed: why, and what to do.
     Failed(io::ErrorKind, String),
 }
@@ -18,7 +18,7 @@ impl Ending {
     /// As an error of a call.
     pub(super) fn error(&self) -> io::Error {
         match self {
-            Ending::Gone(why) => io::Error::new(io::ErrorKind::ConnectionReset, why.clone()),
+            Ending::Gone(why) => io::Error::new(io::ErrorKind::ConnectionReset, *why),
             Ending::Failed(kind, why) => io::Error::new(*kind, why.clone()),
         }
     }
@@ -66,14 +66,14 @@ fn other(alert: u8) -> Option<&'static str> {
 pub(super) fn ending(reason: &ConnectionError, established: bool) -> Ending {
     use io::ErrorKind;
     match reason {
-        ConnectionError::TimedOut if established => Ending::Gone("the peer fell silent".to_owned()),
+        ConnectionError::TimedOut if established => Ending::Gone("the peer fell silent"),
         ConnectionError::TimedOut => Ending::Failed(
             ErrorKind::TimedOut,
             "nobody answered: is the other fabric running there, and does the network let UDP through?".to_owned(),
         ),
-        ConnectionError::Reset => Ending::Gone("the peer was restarted".to_owned()),
+        ConnectionError::Reset => Ending::Gone("the peer was restarted"),
         ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed => {
-            Ending::Gone("the peer closed the connection".to_owned())
+            Ending::Gone("the peer closed the connection")
         }
         // We refuse.
         ConnectionError::TransportError(error) => match alert(error.code) {
@@ -91,14 +91,12 @@ pub(super) fn ending(reason: &ConnectionError, established: bool) -> Ending {
                 let why = why.unwrap_or_else(|| format!("{close}"));
                 Ending::Failed(ErrorKind::PermissionDenied, format!("the peer refuses: {why}"))
             }
-            None if close.error_code == TransportErrorCode::NO_ERROR => {
-                Ending::Gone("the peer closed the connection".to_owned())
-            }
+            None if close.error_code == TransportErrorCode::NO_ERROR => Ending::Gone("the peer closed the connection"),
             None if close.error_code == TransportErrorCode::CONNECTION_REFUSED => Ending::Failed(
                 ErrorKind::ConnectionRefused,
                 "the peer takes no more connections now: try again later".to_owned(),
             ),
-            None if established => Ending::Gone(format!("the peer ended the connection: {close}")),
+            None if established => Ending::Gone("the peer ended the connection because of an error"),
             None => Ending::Failed(ErrorKind::ConnectionRefused, format!("the peer ended the handshake: {close}")),
         },
         ConnectionError::VersionMismatch => Ending::Failed(

@@ -38,12 +38,7 @@ pub use transport::QuicTransport;
 use std::io;
 use std::net::SocketAddr;
 
-use crate::{HostPort, Options};
-
-fn options_of(options: &Options) -> io::Result<&QuicOptions> {
-    let missing = || io::Error::new(io::ErrorKind::InvalidInput, CredentialsError::Missing);
-    options.quic.as_ref().ok_or_else(missing)
-}
+use crate::HostPort;
 
 fn resolve(at: &HostPort) -> io::Result<SocketAddr> {
     let found = at.resolve()?;

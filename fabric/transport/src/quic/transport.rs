@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::config::Engine;
 use super::driver::{Driver, Key, Shared};
+use super::resolve;
 use super::udp::Udp;
 use super::waker::Waker;
-use super::{options_of, resolve};
 use crate::faults::LinkFaults;
 use crate::{Address, HostPort, OpenError, Options, Received, Transport, TransportStatistics};
 
@@ -28,9 +28,8 @@ impl QuicTransport {
     pub fn connect(at: &HostPort, options: &Options) -> Result<QuicTransport, OpenError> {
         let address = Address::Quic(at.clone());
         let refused = |why: io::Error, hint: &str| OpenError::connect(&address, why, hint);
-        let ours = options_of(options).map_err(|e| refused(e, "or use unix:PATH within one host"))?;
         let to = resolve(at).map_err(|e| refused(e, "name a host that the hosts file or the name server knows"))?;
-        let engine = Engine::new(ours, options.buffer, to).and_then(|engine| engine.connecting().map(|c| (engine, c)));
+        let engine = Engine::new(options, to).and_then(|engine| engine.connecting().map(|c| (engine, c)));
         let (engine, client) = engine
             .map_err(|e| refused(io::Error::new(io::ErrorKind::InvalidInput, e), "correct it and start again"))?;
         let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -72,6 +71,10 @@ impl Transport for QuicTransport {
 
     fn flush(&mut self, now: u64) -> io::Result<bool> {
         self.shared.lock().flush(self.key, now)
+    }
+
+    fn end_reason(&self) -> Option<&'static str> {
+        self.shared.lock().end_reason(self.key)
     }
 
     fn peer(&self) -> Option<String> {

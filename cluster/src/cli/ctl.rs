@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos ctl`: asks a running fabric, and has it make things go wrong.
+
+use super::top::table::{Column, Table};
+use super::top::text::{bytes, duration, ranges};
+use super::{control, written};
+use crate::{Error, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::PathBuf;
+use telegraphos_fabric::control::protocol::SLOW;
+use telegraphos_fabric::control::snapshot::{FaultsView, Snapshot, Status, TopologyView, class_name};
+use telegraphos_fabric::control::target::{Unknown, parse_time};
+use telegraphos_fabric::control::{Done, FaultSpec, Request, Response, Target};
+
+pub(super) const EXAMPLES: &str = "Examples:
+  telegraphos ctl status
+  telegraphos ctl --control /tmp/fabric.control statistics --json
+  telegraphos ctl faults set trunk:s0-s1 latency=5ms jitter=1ms loss=2%
+  telegraphos ctl faults clear all
+  telegraphos ctl link node:3 down
+  telegraphos ctl partition '0,1|2,3'         switches 0 and 1 are cut off from 2 and 3
+  telegraphos ctl heal
+  telegraphos ctl slow 3 16kB/s               node 3 takes 16 000 bytes per second
+  telegraphos ctl crash 3                     and `restore 3`
+  telegraphos ctl capture start links.pcapng --on links
+  telegraphos ctl log warn,telegraphos_fabric=debug
+
+LINK is all, links, trunks, node:N (or N) or trunk:NAME (or NAME, such as s0-s1 or 0-1).
+
+Exit codes: 0 done; 1 the fabric refused it; 2 wrong usage; 3 there is no such fabric, or it did not answer.";
+
+#[derive(Debug, Args)]
+pub(super) struct CtlArgs {
+    /// The fabric's control socket [default: that of the one cluster that runs here]
+    #[arg(long, global = true, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Prints the answer as it comes: one line of JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The state of the fabric in short
+    Status,
+    /// Everything that is counted
+    Statistics,
+    /// Everything that is counted, again and again, as lines of JSON
+    Watch {
+        /// Time between two lines, from 50ms
+        #[arg(long, default_value = "1s", value_name = "TIME", value_parser = time)]
+        every: u64,
+    },
+    /// Switches, nodes and trunks
+    Topology,
+    /// What is made to go wrong; sets or ends faults
+    Faults {
+        #[command(subcommand)]
+        command: Option<FaultsCommand>,
+    },
+    /// Takes links or trunks down, or lets them up
+    Link {
+        /// Which
+        #[arg(value_name = "LINK", value_parser = target)]
+        on: Target,
+        /// What they are to be
+        state: LinkState,
+    },
+    /// Cuts groups of switches off from each other
+    Partition {
+        /// Groups with | between them, switches with commas: '0,1|2'
+        #[arg(value_parser = groups)]
+        groups: Groups,
+    },
+    /// Ends the partition
+    Heal,
+    /// Makes a node slow to take what is sent to it
+    Slow {
+        /// The node
+        node: u16,
+        /// Bytes per second, such as 64kB/s, or off [default: 64kB/s]
+        #[arg(value_parser = speed)]
+        bytes: Option<Speed>,
+    },
+    /// Cuts a node off and keeps it out
+    Crash {
+        /// The node
+        node: u16,
+    },
+    /// Lets a crashed node in again
+    Restore {
+        /// The node
+        node: u16,
+    },
+    /// Begins or ends writing packets to a pcapng file
+    Capture {
+        #[command(subcommand)]
+        command: CaptureCommand,
+    },
+    /// Changes what the fabric logs
+    Log {
+        /// off, error, warn, info, debug, trace, or TARGET=LEVEL with commas
+        level: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum FaultsCommand {
+    /// What is made to go wrong
+    List,
+    /// Sets all faults of links or trunks, in place of those before
+    Set {
+        /// Which
+        #[arg(value_name = "LINK", value_parser = target)]
+        on: Target,
+        /// loss=5%, corrupt=1%, duplicate=1%, reorder=1%, latency=2ms, jitter=500us, rate=10MB/s, down, only=send, only=receive
+        #[arg(required = true, value_name = "FAULT")]
+        faults: Vec<String>,
+    },
+    /// Ends the faults of links or trunks
+    Clear {
+        /// Which
+        #[arg(value_name = "LINK", value_parser = target)]
+        on: Target,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum CaptureCommand {
+    /// Begins to write packets to a new file; ends an earlier capture
+    Start {
+        /// The file, on the machine of the fabric
+        file: PathBuf,
+        /// Which links and trunks
+        #[arg(long, value_name = "LINK", value_parser = target, default_value = "all")]
+        on: Target,
+    },
+    /// Ends the capture
+    Stop,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LinkState {
+    Down,
+    Up,
+}
+
+/// clap takes a `Vec` for several arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Groups(Vec<Vec<String>>);
+
+/// Bytes per second, none for as fast as ever; clap takes an `Option` for an argument that may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Speed(Option<u64>);
+
+fn time(text: &str) -> std::result::Result<u64, String> {
+    parse_time(text).map_err(|e| e.to_string())
+}
+
+/// A link, also without what a number or a name cannot be mistaken for.
+fn target(text: &str) -> std::result::Result<Target, String> {
+    let plain = !text.contains(':') && !["all", "links", "trunks"].contains(&text);
+    let full = match text.parse::<u16>() {
+        Ok(_) => format!("node:{text}"),
+        Err(_) if plain && text.contains('-') => format!("trunk:{text}"),
+        Err(_) => text.to_owned(),
+    };
+    full.parse().map_err(|e: Unknown| e.to_string())
+}
+
+fn groups(text: &str) -> std::result::Result<Groups, String> {
+    let groups: Vec<Vec<String>> =
+        text.split('|').map(|group| group.split(',').map(|s| s.trim().to_owned()).collect()).collect();
+    if groups.len() < 2 || groups.iter().flatten().any(String::is_empty) {
+        return Err(format!("{text:?} is no partition: expected switches such as '0,1|2,3'"));
+    }
+    Ok(Groups(groups))
+}
+
+fn speed(text: &str) -> std::result::Result<Speed, String> {
+    match text {
+        "off" => Ok(Speed(None)),
+        text => match format!("rate={text}").parse::<FaultSpec>() {
+            Ok(FaultSpec(plan)) => Ok(Speed(plan.rate)),
+            Err(e) => Err(format!("{e}, or off")),
+        },
+    }
+}
+
+/// What is asked. A file is named as this process sees it.
+fn request(command: Command) -> Result<Request> {
+    Ok(match command {
+        Command::Status => Request::Status {},
+        Command::Statistics => Request::Statistics {},
+        Command::Watch { every } => Request::Watch { every_ms: every.div_ceil(1000) },
+        Command::Topology => Request::Topology {},
+        Command::Faults { command: None | Some(FaultsCommand::List) } => Request::Faults {},
+        Command::Faults { command: Some(FaultsCommand::Set { on, faults }) } => {
+            let faults = faults.join(" ").parse().map_err(|e: Unknown| Error::Usage(e.to_string()))?;
+            Request::SetFaults { on, faults }
+        }
+        Command::Faults { command: Some(FaultsCommand::Clear { on }) } => Request::ClearFaults { on },
+        Command::Link { on, state } => Request::Link { on, up: state == LinkState::Up },
+        Command::Partition { groups } => Request::Partition { groups: groups.0 },
+        Command::Heal => Request::Heal {},
+        Command::Slow { node, bytes } => Request::Slow { node, bytes_per_second: bytes.unwrap_or(Speed(Some(SLOW))).0 },
+        Command::Crash { node } => Request::Crash { node },
+        Command::Restore { node } => Request::Restore { node },
+        Command::Capture { command: CaptureCommand::Stop } => Request::CaptureStop {},
+        Command::Capture { command: CaptureCommand::Start { file, on } } => {
+            let file = std::path::absolute(&file).map_err(Error::io("cannot find", &file))?;
+            match file.to_str() {
+                Some(file) => Request::CaptureStart { file: file.to_owned(), on },
+                None => return Err(Error::Usage(format!("{} is not UTF-8: choose another name", file.display()))),
+            }
+        }
+        Command::Log { level } => Request::Log { level },
+    })
+}
+
+pub(super) fn ctl(args: CtlArgs) -> Result<u8> {
+    let request = request(args.command)?;
+    let mut client = control::connect(args.control.as_deref())?;
+    let mut out = std::io::stdout();
+    if let Request::Watch { .. } = request {
+        let mut line = client.ask(&request)?.line();
+        loop {
+            written(out.write_all(line.as_bytes()).and_then(|()| out.flush()))?;
+            line = next(&mut client)?.line();
+        }
+    }
+    let response = client.ask(&request)?;
+    let text = if args.json { response.line() } else { show(&response) };
+    written(out.write_all(text.as_bytes()))?;
+    Ok(0)
+}
+
+/// The next answer of a watch, however long it takes, unless a signal comes.
+fn next(client: &mut telegraphos_fabric::control::ControlClient) -> Result<Response> {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    loop {
+        crate::check_interrupt()?;
+        let wait = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        let mut fds = [PollFd::new(client.stream(), PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&wait)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(client.next_answer()?),
+            Err(e) => return Err(Error::io("cannot wait for", "the fabric")(e.into())),
+        }
+    }
+}
+
+fn show(response: &Response) -> String {
+    match response {
+        Response::Status(status) => show_status(status),
+        Response::Statistics(snapshot) => show_statistics(snapshot),
+        Response::Topology(topology) => show_topology(topology),
+        Response::Faults(faults) => show_faults(faults),
+        Response::Done(Done { changed, note }) => match note.as_str() {
+            "" => format!("done ({changed})\n"),
+            note => format!("done ({changed}): {note}\n"),
+        },
+        Response::Error(e) => format!("{e}\n"),
+    }
+}
+
+fn show_status(status: &Status) -> String {
+    let Status { process, nodes, present, switches, trunks, trunks_up, capture, log, .. } = status;
+    let capture = match capture {
+        Some(c) => {
+            let links = if c.links.is_empty() { "everything".to_owned() } else { c.links.join(", ") };
+            format!("{} of {links}: {} records, {} lost", c.file, c.records, c.lost)
+        }
+        None => "none".into(),
+    };
+    let which = if present.is_empty() { String::new() } else { format!(": {}", ranges(present)) };
+    format!(
+        "fabric    {} in process {}, up {}\n\
+         listening {}\n\
+         nodes     {} of {nodes} present{which}\n\
+         switches  {}\n\
+         trunks    {trunks_up} of {trunks} up\n\
+         memory    {}, {} of processor, {} wake-ups\n\
+         capture   {capture}\n\
+         log       {log}\n",
+        process.version,
+        process.pid,
+        duration(process.uptime_us),
+        process.listen,
+        present.len(),
+        ranges(switches),
+        bytes(process.memory),
+        duration(process.cpu_us),
+        process.wakeups,
+    )
+}
+
+fn show_statistics(snapshot: &Snapshot) -> String {
+    let mut columns = vec![Column::left("LINK"), Column::left("CLASS")];
+    let numbers = [
+        "FROM PKT", "BYTES", "WAITING", "MAX", "STALLS", "DROPPED", "TO PKT", "BYTES", "WAITING", "MAX", "STALLS",
+        "DROPPED",
+    ];
+    columns.extend(numbers.map(Column::right));
+    let mut table = Table::new(columns);
+    let links = snapshot.ports.iter().map(|p| (Target::Node(p.node).to_string(), &p.classes));
+    let trunks = snapshot.trunks.iter().map(|t| (format!("trunk:{} at switch {}", t.name, t.switch), &t.classes));
+    for (name, classes) in links.chain(trunks) {
+        for (class, flows) in classes.iter().filter(|(_, f)| **f != Default::default()) {
+            let mut row = vec![name.clone(), class_name(class).to_owned()];
+            for f in [flows.received, flows.sent] {
+                let fields = [f.packets, f.bytes, f.depth, f.depth_max, f.stalls, f.dropped];
+                row.extend(fields.map(|n| n.to_string()));
+            }
+            table.row(row);
+        }
+    }
+    let t = snapshot.totals;
+    let mut out = format!(
+        "{} joined, {} refused, {} thrown out, {} requests to absent nodes answered\n\n",
+        t.joined, t.refused, t.violations, t.answered
+    );
+    table.lines(usize::MAX).iter().for_each(|line| {
+        let _ = writeln!(out, "{line}");
+    });
+    if !snapshot.pairs.is_empty() {
+        let mut table = Table::new(vec![Column::left("PAIR"), Column::right("PACKETS"), Column::right("BYTES")]);
+        for pair in &snapshot.pairs {
+            let total = pair.classes.total();
+            let name = format!("{} -> {}", pair.source, pair.destination);
+            table.row(vec![name, total.packets.to_string(), total.bytes.to_string()]);
+        }
+        let rest = snapshot.other_pairs.total();
+        table.row(vec!["all others".into(), rest.packets.to_string(), rest.bytes.to_string()]);
+        out.push('\n');
+        table.lines(usize::MAX).iter().for_each(|line| {
+            let _ = writeln!(out, "{line}");
+        });
+    }
+    out
+}
+
+fn show_topology(topology: &TopologyView) -> String {
+    let mut out = format!("topology {}\n", topology.digest);
+    for s in &topology.switches {
+        let name = if s.name.is_empty() { String::new() } else { format!(" {}", s.name) };
+        let here = if s.here { " (here)" } else { "" };
+        let nodes = if s.nodes.is_empty() { "no nodes".to_owned() } else { format!("nodes {}", ranges(&s.nodes)) };
+        let _ = writeln!(out, "switch {}{name}{here}: {nodes}", s.switch);
+    }
+    for t in &topology.trunks {
+        let _ = writeln!(out, "trunk {}: switches {} and {}", t.name, t.a, t.b);
+    }
+    out
+}
+
+fn show_faults(view: &FaultsView) -> String {
+    let mut out = String::new();
+    for f in &view.faults {
+        let faults = if f.faults.is_none() { "no faults".to_owned() } else { f.faults.to_string() };
+        let down = if f.down { "kept down, " } else { "" };
+        let _ = writeln!(out, "{}: {down}{faults}", f.on);
+    }
+    if !view.partition.is_empty() {
+        let groups: Vec<String> = view.partition.iter().map(|g| ranges(g)).collect();
+        let _ = writeln!(out, "partition: {}", groups.join(" | "));
+    }
+    if !view.crashed.is_empty() {
+        let _ = writeln!(out, "crashed: nodes {}", ranges(&view.crashed));
+    }
+    if out.is_empty() { "nothing is made to go wrong\n".into() } else { out }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use telegraphos_fabric::control::snapshot::{FaultView, Flow, Flows, PerClass, Port, Process};
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CtlArgs,
+    }
+
+    fn parse(line: &str) -> std::result::Result<Request, String> {
+        let words = std::iter::once("ctl").chain(line.split(' '));
+        let line = Line::try_parse_from(words).map_err(|e| e.to_string())?;
+        request(line.args.command).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_words_of_each_command_are_its_request() {
+        let node = 3;
+        let loss: FaultSpec = "loss=2% latency=5ms".parse().unwrap();
+        for (line, request) in [
+            ("status", Request::Status {}),
+            ("faults", Request::Faults {}),
+            ("faults list --json", Request::Faults {}),
+            (
+                "faults set 0-1 latency=5ms,loss=2%",
+                Request::SetFaults { on: Target::Trunk("0-1".into()), faults: loss },
+            ),
+            ("faults clear all", Request::ClearFaults { on: Target::All }),
+            ("link 3 down", Request::Link { on: Target::Node(3), up: false }),
+            ("link trunk:spine up", Request::Link { on: Target::Trunk("spine".into()), up: true }),
+            ("partition 0,1|2", Request::Partition { groups: vec![vec!["0".into(), "1".into()], vec!["2".into()]] }),
+            ("slow 3", Request::Slow { node, bytes_per_second: Some(64_000) }),
+            ("slow 3 16kB/s", Request::Slow { node, bytes_per_second: Some(16_000) }),
+            ("slow 3 off", Request::Slow { node, bytes_per_second: None }),
+            ("crash 3 --control /x", Request::Crash { node }),
+            ("capture start /tmp/a --on links", Request::CaptureStart { file: "/tmp/a".into(), on: Target::Links }),
+            ("capture stop", Request::CaptureStop {}),
+            ("watch --every 250ms", Request::Watch { every_ms: 250 }),
+            ("log debug", Request::Log { level: "debug".into() }),
+        ] {
+            assert_eq!(parse(line).as_ref(), Ok(&request), "{line}");
+        }
+        // Its directory is that of the command, not of the fabric.
+        let Request::CaptureStart { file, .. } = parse("capture start a.pcapng").unwrap() else { panic!() };
+        assert!(file.starts_with('/') && file.ends_with("/a.pcapng"), "{file}");
+    }
+
+    #[test]
+    fn wrong_words_are_named_with_what_was_expected() {
+        for (line, parts) in [
+            ("link 3 sideways", ["sideways", "down, up"]),
+            ("link spine down", ["\"spine\"", "trunk:NAME"]),
+            ("partition 0,1", ["0,1", "'0,1|2,3'"]),
+            ("partition 0||1", ["0||1", "expected"]),
+            ("faults set all loss=2", ["loss=2", "from 0% to 100%"]),
+            ("slow 3 fast", ["rate=fast", "or off"]),
+            ("crash many", ["many", "invalid digit"]),
+            ("watch --every 1", ["\"1\" is no time", "ms"]),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(parts.iter().all(|p| error.contains(p)), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn answers_are_shown_for_people() {
+        let process = Process {
+            version: "0.1.0".into(),
+            pid: 7,
+            listen: "/run/fabric".into(),
+            uptime_us: 3_723_000_000,
+            memory: 5 << 20,
+            cpu_us: 1_500_000,
+            wakeups: 12,
+        };
+        let status = Status {
+            process,
+            nodes: 64,
+            present: vec![0, 1, 2, 5],
+            switches: vec![0, 1],
+            trunks: 2,
+            trunks_up: 1,
+            log: "info".into(),
+            ..Status::default()
+        };
+        assert_eq!(
+            show_status(&status),
+            "fabric    0.1.0 in process 7, up 1h02m\nlistening /run/fabric\nnodes     4 of 64 present: 0-2, 5\n\
+             switches  0, 1\ntrunks    1 of 2 up\nmemory    5.0 MiB, 1.5s of processor, 12 wake-ups\n\
+             capture   none\nlog       info\n"
+        );
+        let view = FaultsView {
+            faults: vec![FaultView { on: Target::Trunk("0-1".into()), faults: "loss=2%".parse().unwrap(), down: true }],
+            partition: vec![vec![0, 1], vec![2]],
+            crashed: vec![4],
+        };
+        assert_eq!(show_faults(&view), "trunk:0-1: kept down, loss=2%\npartition: 0, 1 | 2\ncrashed: nodes 4\n");
+        assert_eq!(show_faults(&FaultsView::default()), "nothing is made to go wrong\n");
+        let flow = Flow { packets: 3, bytes: 192, ..Flow::default() };
+        let classes = PerClass { request: Flows { received: flow, sent: Flow::default() }, ..PerClass::default() };
+        let snapshot = Snapshot { ports: vec![Port { node: 5, classes, ..Port::default() }], ..Snapshot::default() };
+        let text = show_statistics(&snapshot);
+        assert!(text.contains("node:5") && text.contains("request") && text.contains("192"), "{text}");
+    }
+}

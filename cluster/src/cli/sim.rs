@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `telegraphos sim`: a cluster in virtual time (`docs/simulator.md`), and what simulating costs.
+
+mod cost;
+
+use super::written;
+use crate::{Error, Result};
+use clap::Args;
+use fabric_topology::Topology;
+use rustix::time::{ClockId, clock_gettime};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use telegraphos_sim::units::parse_time;
+use telegraphos_sim::{Report, Simulation, SimulationError, Workload};
+
+#[derive(Debug, Args)]
+pub(super) struct SimArgs {
+    /// Nodes, 2 to 4096
+    #[arg(long, default_value_t = 64)]
+    nodes: u32,
+    /// Shape of the fabric: star, tree:ARITYxDEPTH, mesh:WxH or torus:WxH
+    #[arg(long, default_value = "star", value_name = "SHAPE")]
+    topology: String,
+    /// TOML file that says who does what to whom, at what cost, and what breaks [default: stores to 16 partners each]
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
+    /// Everything that is drawn at random follows from it
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Operations are issued for so long, as in 5ms; the workload's `duration` otherwise
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<u64>,
+    /// Prints the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Measures what simulating costs instead, from 16 nodes up to --nodes
+    #[arg(long, conflicts_with_all = ["json", "workload", "topology", "duration", "measure"])]
+    cost: bool,
+    /// With --cost: draws it into this SVG file
+    #[arg(long, value_name = "FILE", requires = "cost")]
+    plot: Option<PathBuf>,
+    /// Prints what this run has cost instead of its report
+    #[arg(long, hide = true)]
+    measure: bool,
+}
+
+pub(super) fn sim(args: &SimArgs, quiet: bool) -> Result<u8> {
+    if args.cost {
+        return cost::cost(args.nodes, args.seed, args.plot.as_deref());
+    }
+    let mut workload = match &args.workload {
+        Some(path) => read(path)?,
+        None => Workload::parse("").map_err(|e| Error::Usage(e.to_string()))?,
+    };
+    workload.load.duration = args.duration.or(workload.load.duration);
+    let (report, spent) =
+        run(workload, args.nodes, &args.topology, args.seed).map_err(|e| match (e, &args.workload) {
+            (Error::Usage(text), Some(path)) => Error::Usage(format!("{}: {text}", path.display())),
+            (e, _) => e,
+        })?;
+    if !quiet && !args.measure {
+        eprintln!("{}", spent.show(&report));
+    }
+    let json = |value: serde_json::Result<String>| value.map_err(|e| Error::Usage(e.to_string()));
+    let text = match (args.measure, args.json) {
+        (true, _) => json(serde_json::to_string(&cost::Cost::of(&report, &spent)?))? + "\n",
+        (false, true) => json(serde_json::to_string_pretty(&report))? + "\n",
+        (false, false) => report.to_string(),
+    };
+    written(std::io::stdout().write_all(text.as_bytes()))?;
+    match report.check() {
+        Ok(()) => Ok(0),
+        Err(e) => {
+            eprintln!("telegraphos: {e}");
+            Ok(1)
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Workload> {
+    let text = std::fs::read_to_string(path).map_err(Error::io("cannot read the workload", path))?;
+    Workload::parse(&text).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
+}
+
+/// Time that a run has taken: of the processor, and for the operations of the world. Reports must not depend on it.
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    set_up: Duration,
+    operations: Duration,
+    processor: Duration,
+}
+
+impl Spent {
+    fn show(&self, report: &Report) -> String {
+        let (packets, hops) = (report.packets.delivered, report.packets.hops);
+        let each = |count: u64, time: Duration| (count as f64 / time.as_secs_f64().max(1e-9)).round();
+        format!(
+            "set up in {:.2} s; {packets} packets ({hops} hops) in {:.2} s, of the processor {:.2} s: {} packets a second, {} of \
+             processor time",
+            self.set_up.as_secs_f64(),
+            self.operations.as_secs_f64(),
+            self.processor.as_secs_f64(),
+            each(packets, self.operations),
+            each(packets, self.processor),
+        )
+    }
+}
+
+fn run(workload: Workload, nodes: u32, flag: &str, seed: u64) -> Result<(Report, Spent)> {
+    let usage = |e: &dyn std::fmt::Display| Error::Usage(e.to_string());
+    let topology = Topology::parse_flag(flag, nodes).map_err(|e| usage(&e))?;
+    let failed = |e: SimulationError| usage(&e);
+    let before = processor_time();
+    let mut simulation = Simulation::new(workload, Arc::new(topology), flag, seed).map_err(failed)?;
+    simulation.set_up().map_err(failed)?;
+    let set_up = processor_time() - before;
+    let (start, before) = (Instant::now(), processor_time());
+    simulation.operate().map_err(failed)?;
+    let spent = Spent { set_up, operations: start.elapsed(), processor: processor_time() - before };
+    Ok((simulation.report(), spent))
+}
+
+/// What this process has used of processors.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

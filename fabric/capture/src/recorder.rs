@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Writes what goes into switches and what comes out.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+
+use switch_core::{Action, Attached, Event, PortId, SwitchConfig};
+use telegraphos_wire::link::{Frame, HEAD_LEN};
+
+use crate::config::Header;
+use crate::pcapng::{self, Direction, Packet};
+use crate::ports::Ports;
+use crate::sink::{Pushed, Sink};
+use crate::{Link, Record, SwitchId};
+
+/// Bytes of what was no frame that are kept.
+const MAX_MALFORMED: usize = 4096;
+/// Bytes kept for the last words of a capture with a limit.
+const LAST_WORDS: u64 = 256;
+/// The smallest limit that leaves room for the header of any fabric without a topology.
+const MIN_LIMIT: u64 = 4096;
+
+/// What to capture, and where to.
+#[derive(Clone, Debug, Default)]
+pub struct CaptureOptions {
+    /// The file; one that exists is emptied, unless it must be new. A named pipe needs a reader first.
+    pub file: PathBuf,
+    /// Refuse a file that exists: for those who ask from elsewhere (`telegraphos ctl`).
+    pub new: bool,
+    /// The links to capture; none means all. Only a capture of all can be replayed.
+    pub links: Vec<Link>,
+    /// Bytes after which the capture stops.
+    pub limit: Option<u64>,
+    /// Bytes kept of each frame; `None`: all. What is cut off cannot be replayed.
+    pub snap: Option<u32>,
+    /// Microseconds since 1970 of the time 0 of the events.
+    pub epoch: i64,
+    /// The switches have handled events before: such a capture cannot be replayed. Tell [`Recorder::port`] of the open connections.
+    pub late: bool,
+}
+
+/// Why a capture was not begun.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The file cannot be made.
+    #[error("cannot create the capture {}: {source}; give --capture a file in a directory that exists and is writable{}",
+        file.display(), if source.raw_os_error() == Some(6) { "; a named pipe must be opened by its reader first" } else { "" })]
+    Create {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A link that no switch of the process can have.
+    #[error("--capture-link {link}: no switch of this process has it; expected {expected}")]
+    NoLink {
+        /// The link.
+        link: Link,
+        /// Those there are.
+        expected: String,
+    },
+    /// A limit in which not even the header has room, or a snap length below a frame's head.
+    #[error("--{name} is {value}: expected at least {least} bytes")]
+    TooSmall {
+        /// The option.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least.
+        least: u64,
+    },
+    /// The configuration cannot be written down.
+    #[error("cannot write down the configuration in the capture: {0}")]
+    Header(String),
+}
+
+/// Why a capture stopped before its end. The fabric goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    /// The file cannot be written any more.
+    #[error("cannot write the capture {} beyond {offset} bytes: {source}; it ends there and can be read, the fabric goes on without; \
+        make room or take --capture-limit, then start again", file.display())]
+    Write {
+        /// The file.
+        file: PathBuf,
+        /// Bytes that are in it.
+        offset: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// It has reached its limit.
+    #[error("the capture {} has reached its limit of {limit} bytes and ends there; the fabric goes on without", file.display())]
+    Limit {
+        /// The file.
+        file: PathBuf,
+        /// The limit.
+        limit: u64,
+    },
+    /// The last bytes were not taken in time.
+    #[error("whoever reads the capture {} does not take its end; after {offset} bytes it was given up", file.display())]
+    Slow {
+        /// The file.
+        file: PathBuf,
+        /// Bytes that are in it.
+        offset: u64,
+    },
+}
+
+/// Counters of a capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaptureStatistics {
+    /// Frames and records given to the file.
+    pub records: u64,
+    /// Bytes given to the file.
+    pub bytes: u64,
+    /// Frames and records left out because the file could not take them fast enough.
+    pub missing: u64,
+    /// Frames and records left out after the capture had stopped.
+    pub after_stop: u64,
+    /// 1 once the capture has stopped before its end.
+    pub stopped: u64,
+}
+
+/// A capture in the making. None of its methods waits for the file but [`finish`](Recorder::finish), and none fails: see
+/// [`stopped`](Recorder::stopped).
+#[derive(Debug)]
+pub struct Recorder {
+    options: CaptureOptions,
+    filter: Option<HashSet<Link>>,
+    sink: Sink,
+    /// The same node may call at two switches.
+    interfaces: HashMap<(SwitchId, Link), u32>,
+    switches: BTreeMap<SwitchId, Ports>,
+    /// Left out since the last record that was taken.
+    gap: u64,
+    statistics: CaptureStatistics,
+    stopped: bool,
+    reached_limit: bool,
+    /// Reused between records.
+    frame: Vec<u8>,
+    blocks: Vec<u8>,
+}
+
+impl Recorder {
+    /// Begins a capture of these switches of one topology.
+    pub fn create(options: CaptureOptions, switches: &[(SwitchId, &SwitchConfig)]) -> Result<Recorder, CaptureError> {
+        if let Some(limit) = options.limit.filter(|limit| *limit < MIN_LIMIT) {
+            return Err(CaptureError::TooSmall { name: "capture-limit", value: limit, least: MIN_LIMIT });
+        }
+        if let Some(snap) = options.snap.filter(|snap| (*snap as usize) < HEAD_LEN) {
+            return Err(CaptureError::TooSmall { name: "capture-snap", value: snap.into(), least: HEAD_LEN as u64 });
+        }
+        for link in &options.links {
+            check_link(*link, switches)?;
+        }
+        let links = options.links.iter().map(Link::to_string).collect();
+        let header = Header::new(options.epoch, links, options.late, switches);
+        let header = header.to_text().map_err(|e| CaptureError::Header(e.to_string()))?;
+        let sink = Sink::open(&options.file, options.new)
+            .map_err(|source| CaptureError::Create { file: options.file.clone(), source })?;
+        let mut recorder = Recorder {
+            filter: (!options.links.is_empty()).then(|| options.links.iter().copied().collect()),
+            options,
+            sink,
+            interfaces: HashMap::new(),
+            switches: switches.iter().map(|(id, config)| (*id, Ports::new(*id, config))).collect(),
+            gap: 0,
+            statistics: CaptureStatistics::default(),
+            stopped: false,
+            reached_limit: false,
+            frame: Vec::new(),
+            blocks: Vec::new(),
+        };
+        pcapng::section_header(&mut recorder.blocks, concat!("telegraphos ", env!("CARGO_PKG_VERSION")), &header);
+        recorder.statistics.bytes = recorder.blocks.len() as u64;
+        recorder.sink.push(&recorder.blocks);
+        // So that the interfaces are there, in order, even if nothing happens on them.
+        for (id, _) in switches {
+            recorder.say(*id, 0, &Record::Comment(format!("capture of switch {id} begins")));
+        }
+        Ok(recorder)
+    }
+
+    /// A connection that was opened before the capture began is this link.
+    pub fn port(&mut self, switch: SwitchId, port: PortId, attached: Attached) {
+        let Some(ports) = self.switches.get_mut(&switch) else { return };
+        ports.name(
+            port,
+            match attached {
+                Attached::Node(node) => Link::Node(node),
+                Attached::Trunk(_, to) => Link::Trunk(switch, to),
+            },
+        );
+    }
+
+    /// An event, before the switch handles it at `now` (microseconds).
+    pub fn event(&mut self, switch: SwitchId, event: &Event, now: u64) {
+        let Some(ports) = self.switches.get_mut(&switch) else { return };
+        let link = ports.before(event);
+        match (event, Record::of(event)) {
+            (Event::Frame { port, frame }, _) => self.frame(switch, link, *port, frame, Direction::Inbound, now),
+            (_, Some(record)) => {
+                self.record(switch, link, now, Direction::Inbound, &record, record.describe().as_deref())
+            }
+            (_, None) => {}
+        }
+    }
+
+    /// [`Event::Malformed`], with the bytes that came.
+    pub fn malformed(&mut self, switch: SwitchId, port: PortId, bytes: &[u8], now: u64) {
+        let Some(ports) = self.switches.get_mut(&switch) else { return };
+        let link = ports.before(&Event::Malformed { port });
+        let record = Record::Malformed { port, bytes: bytes[..bytes.len().min(MAX_MALFORMED)].to_vec() };
+        self.record(switch, link, now, Direction::Inbound, &record, record.describe().as_deref());
+    }
+
+    /// An action that the switch has answered the last event with.
+    pub fn action(&mut self, switch: SwitchId, action: &Action, now: u64) {
+        let Some(ports) = self.switches.get(&switch) else { return };
+        match action {
+            Action::Send(port, frame) => {
+                let link = ports.link(*port);
+                self.frame(switch, link, *port, frame, Direction::Outbound, now);
+            }
+            Action::Close(port) => {
+                let (link, record) = (ports.link(*port), Record::Close(*port));
+                self.record(switch, link, now, Direction::Outbound, &record, record.describe().as_deref());
+            }
+            Action::Notice(notice) => {
+                let record = Record::Notice(format!("{notice:?}"));
+                let link = Link::Switch(switch);
+                self.record(switch, link, now, Direction::Outbound, &record, Some(&notice.to_string()));
+            }
+        }
+    }
+
+    /// Something worth knowing about a link, which no switch has seen: a fault, a drop.
+    pub fn comment(&mut self, switch: SwitchId, link: Link, text: &str, now: u64) {
+        let record = Record::Comment(text.to_owned());
+        self.record(switch, link, now, Direction::None, &record, Some(text));
+    }
+
+    fn say(&mut self, switch: SwitchId, now: u64, record: &Record) {
+        self.record(switch, Link::Switch(switch), now, Direction::None, record, record.describe().as_deref());
+    }
+
+    fn frame(&mut self, switch: SwitchId, link: Link, port: PortId, frame: &Frame, direction: Direction, now: u64) {
+        if !self.wanted(link) {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.frame);
+        bytes.clear();
+        frame.encode(&mut bytes);
+        let snap = self.options.snap.map_or(usize::MAX, |snap| snap as usize);
+        self.write(switch, link, now, direction, Some(port), None, &bytes, snap);
+        self.frame = bytes;
+    }
+
+    fn record(
+        &mut self,
+        switch: SwitchId,
+        link: Link,
+        now: u64,
+        direction: Direction,
+        record: &Record,
+        comment: Option<&str>,
+    ) {
+        if !self.wanted(link) {
+            return;
+        }
+        let mut bytes = std::mem::take(&mut self.frame);
+        bytes.clear();
+        record.encode(&mut bytes);
+        self.write(switch, link, now, direction, None, comment, &bytes, usize::MAX);
+        self.frame = bytes;
+    }
+
+    fn wanted(&mut self, link: Link) -> bool {
+        if self.stopped {
+            self.statistics.after_stop += 1;
+            return false;
+        }
+        self.filter.as_ref().is_none_or(|links| links.contains(&link))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "all that a packet block says")]
+    fn write(
+        &mut self,
+        switch: SwitchId,
+        link: Link,
+        now: u64,
+        direction: Direction,
+        port: Option<u32>,
+        comment: Option<&str>,
+        bytes: &[u8],
+        snap: usize,
+    ) {
+        let time = self.options.epoch.saturating_add_unsigned(now).max(0) as u64;
+        self.blocks.clear();
+        let next = self.interfaces.len() as u32;
+        let known = self.interfaces.get(&(switch, link)).copied();
+        let interface = known.unwrap_or(next);
+        if known.is_none() {
+            pcapng::interface(
+                &mut self.blocks,
+                &link.to_string(),
+                &Link::Switch(switch).to_string(),
+                self.options.snap.unwrap_or(0),
+            );
+        }
+        if self.gap > 0 {
+            let gap = Record::Gap(self.gap);
+            let mut bytes = Vec::new();
+            gap.encode(&mut bytes);
+            let text = gap.describe();
+            let about = Packet { interface, time, direction: Direction::None, port: None, comment: text.as_deref() };
+            pcapng::packet(&mut self.blocks, about, &bytes, usize::MAX);
+        }
+        let records = 1 + u64::from(self.gap > 0);
+        pcapng::packet(&mut self.blocks, Packet { interface, time, direction, port, comment }, bytes, snap);
+        let after = self.statistics.bytes + self.blocks.len() as u64;
+        if self.options.limit.is_some_and(|limit| after + LAST_WORDS > limit) {
+            self.stopped = true;
+            self.reached_limit = true;
+            self.statistics.stopped = 1;
+            self.statistics.after_stop += 1;
+            return;
+        }
+        match self.sink.push(&self.blocks) {
+            Pushed::Taken => {
+                self.interfaces.insert((switch, link), interface);
+                self.gap = 0;
+                self.statistics.bytes = after;
+                self.statistics.records += records;
+            }
+            Pushed::Full => {
+                self.gap += 1;
+                self.statistics.missing += 1;
+            }
+            Pushed::Failed => {
+                self.stopped = true;
+                self.statistics.stopped = 1;
+                self.statistics.after_stop += 1;
+            }
+        }
+    }
+
+    /// Why the capture has stopped before its end, if it has; said once. To be asked now and then; worth a line of the log.
+    pub fn stopped(&mut self) -> Option<Stopped> {
+        let file = || self.options.file.clone();
+        if let Some(failure) = self.sink.take_failure() {
+            let stopped = Stopped::Write { file: file(), offset: failure.offset, source: failure.source };
+            self.stopped = true;
+            self.statistics.stopped = 1;
+            return Some(stopped);
+        }
+        let limit = self.options.limit.filter(|_| std::mem::take(&mut self.reached_limit))?;
+        Some(Stopped::Limit { file: self.options.file.clone(), limit })
+    }
+
+    /// The counters.
+    pub fn statistics(&self) -> CaptureStatistics {
+        self.statistics
+    }
+
+    /// Ends the capture at `now`: what waits is written, for which it waits some seconds at most.
+    pub fn finish(mut self, now: u64) -> Result<CaptureStatistics, Stopped> {
+        if let Some(switch) = self.switches.keys().next().copied().filter(|_| !self.stopped) {
+            let end = Record::End(self.statistics.records);
+            // Whatever links are captured, the end is told; it has room within the limit.
+            self.filter = None;
+            self.options.limit = None;
+            self.say(switch, now, &end);
+        }
+        let whole = self.sink.close();
+        if let Some(stopped) = self.stopped() {
+            return Err(stopped);
+        }
+        if !whole {
+            return Err(Stopped::Slow { file: self.options.file.clone(), offset: self.sink.written() });
+        }
+        Ok(self.statistics)
+    }
+}
+
+fn check_link(link: Link, switches: &[(SwitchId, &SwitchConfig)]) -> Result<(), CaptureError> {
+    let there = |id: SwitchId| switches.iter().any(|(switch, _)| *switch == id);
+    let nodes = switches.iter().map(|(_, config)| config.nodes).max().unwrap_or(0);
+    let ids = || switches.iter().map(|(id, _)| id.to_string()).collect::<Vec<_>>().join(", ");
+    let topology = switches.iter().find_map(|(_, config)| config.part.as_ref()).map(|part| &part.topology);
+    let trunk_to = |at: SwitchId, to: SwitchId| {
+        topology.is_some_and(|t| t.trunks_of(at).iter().any(|trunk| t.other_end(*trunk, at) == to))
+    };
+    let (fits, expected) = match link {
+        Link::Switch(id) => (there(id), format!("`switch:S`, S one of {}", ids())),
+        Link::Trunk(at, to) => {
+            (there(at) && trunk_to(at, to), format!("`trunk:A-B`, A one of {}, B joined with it", ids()))
+        }
+        Link::Node(node) => match topology {
+            Some(t) => (t.switch_of(node).is_some_and(there), format!("`node:N`, N a node of a switch of {}", ids())),
+            None => (u32::from(node) < nodes, format!("`node:N`, N below {nodes}")),
+        },
+    };
+    if fits { Ok(()) } else { Err(CaptureError::NoLink { link, expected }) }
+}

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Feeds the captured events to switches and compares what they do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use switch_core::{Action, Event, PortId, Switch, SwitchConfig};
+use telegraphos_wire::link::Frame;
+
+use crate::ports::Ports;
+use crate::{Captured, Direction, Link, ReadError, Reader, Record, SwitchId};
+
+/// An action, as far as captures tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// A frame was sent.
+    Send(PortId, Frame),
+    /// A connection was ended.
+    Close(PortId),
+    /// A `Notice`, as `Debug` writes it.
+    Notice(String),
+}
+
+impl Said {
+    fn of(action: Action) -> Said {
+        match action {
+            Action::Send(port, frame) => Said::Send(port, frame),
+            Action::Close(port) => Said::Close(port),
+            Action::Notice(notice) => Said::Notice(format!("{notice:?}")),
+        }
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Said::Send(port, frame) => write!(f, "{frame:?} to port {port}"),
+            Said::Close(port) => write!(f, "close port {port}"),
+            Said::Notice(text) => write!(f, "notice {text}"),
+        }
+    }
+}
+
+/// Something that a switch does otherwise than was captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The record that was expected; of something that was not, the event's.
+    pub index: u64,
+    /// The event that it answers.
+    pub event: u64,
+    /// Microseconds of the fabric's clock.
+    pub time: u64,
+    /// The switch.
+    pub switch: SwitchId,
+    /// The link.
+    pub link: Link,
+    /// What was captured.
+    pub expected: Option<Said>,
+    /// What the switch does now.
+    pub found: Option<Said>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.time / 1_000_000, self.time % 1_000_000);
+        write!(f, "record {} (event {}), {seconds}.{micros:06} s, {}", self.index, self.event, self.link)?;
+        if self.link != Link::Switch(self.switch) {
+            write!(f, " of switch {}", self.switch)?;
+        }
+        let side = |said: &Option<Said>| said.as_ref().map_or("nothing".into(), Said::to_string);
+        write!(f, "\n  expected {}\n  found    {}", side(&self.expected), side(&self.found))
+    }
+}
+
+/// Where a replay came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// At the end that the capture says it has.
+    Whole,
+    /// At the end of the file, which was not ended: its process was, or a limit was reached.
+    Open,
+    /// Where the file is cut off or damaged.
+    Broken(ReadError),
+    /// Where records are missing.
+    Gap {
+        /// The record that says so.
+        index: u64,
+        /// How many.
+        missing: u64,
+    },
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// Switches of the capture.
+    pub switches: usize,
+    /// Events fed.
+    pub events: u64,
+    /// Actions compared.
+    pub actions: u64,
+    /// Differences found.
+    pub differences: u64,
+    /// Where it ended.
+    pub ended: Ended,
+}
+
+/// Why a capture cannot be replayed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// It cannot be read.
+    #[error("{0}")]
+    Read(#[from] ReadError),
+    /// It has only some links.
+    #[error("a capture of only some links cannot be replayed: this one has {0}; capture without --capture-link")]
+    SomeLinks(String),
+    /// A frame is not whole.
+    #[error("record {index} has only {kept} of {length} bytes: a capture with a snap length cannot be replayed")]
+    Snapped {
+        /// The record.
+        index: u64,
+        /// Bytes captured.
+        kept: usize,
+        /// Bytes it had.
+        length: u32,
+    },
+    /// A record is none.
+    #[error("record {index} cannot be replayed: {why}")]
+    Record {
+        /// The record.
+        index: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// It began too late.
+    #[error(
+        "this capture began while the fabric was running, so what the switches knew then is not in it: capture from the start (--capture) to replay"
+    )]
+    Late,
+    /// The configuration in it is impossible, or not for this version.
+    #[error("the configuration in the capture: {0}")]
+    Config(String),
+}
+
+/// One switch, the event that it was fed last, and what is to be compared.
+struct Replayed {
+    switch: Switch,
+    ports: Ports,
+    event: Option<(u64, u64)>,
+    expected: Vec<(u64, Link, Said)>,
+    found: Vec<Action>,
+}
+
+/// Replays the capture `file` and tells each difference to `tell`.
+pub fn replay(file: &Path, tell: impl FnMut(&Difference)) -> Result<Replay, ReplayError> {
+    replay_with(file, |_| {}, tell)
+}
+
+/// The same with configurations that `change` has changed: what would another configuration have done?
+pub fn replay_with(
+    file: &Path,
+    change: impl Fn(&mut SwitchConfig),
+    mut tell: impl FnMut(&Difference),
+) -> Result<Replay, ReplayError> {
+    let mut reader = Reader::open(file)?;
+    if !reader.links().is_empty() {
+        return Err(ReplayError::SomeLinks(reader.links().join(", ")));
+    }
+    let mut switches = BTreeMap::new();
+    if reader.header().late {
+        return Err(ReplayError::Late);
+    }
+    for (id, mut config) in reader.header().configs().map_err(ReplayError::Config)? {
+        change(&mut config);
+        let ports = Ports::new(id, &config);
+        let switch = Switch::new(config).map_err(|e| ReplayError::Config(format!("switch {id}: {e}")))?;
+        let replayed = Replayed { switch, ports, event: None, expected: Vec::new(), found: Vec::new() };
+        switches.insert(id, replayed);
+    }
+    let mut outcome = Replay { switches: switches.len(), events: 0, actions: 0, differences: 0, ended: Ended::Open };
+    outcome.ended = loop {
+        let captured = match reader.next_record() {
+            Ok(Some(captured)) => captured,
+            Ok(None) => break Ended::Open,
+            Err(e) => break Ended::Broken(e),
+        };
+        let (index, id) = (captured.index, captured.switch);
+        let wrong = |why: String| ReplayError::Record { index, why };
+        let Some(replayed) = switches.get_mut(&id) else {
+            return Err(wrong(format!("it belongs to switch {id}, whose configuration is not in the capture")));
+        };
+        match happening(captured)? {
+            Happening::Event(time, event) => {
+                replayed.settle(id, true, &mut outcome, &mut tell);
+                replayed.ports.before(&event);
+                replayed.event = Some((index, time));
+                replayed.switch.handle(event, &mut replayed.found);
+                outcome.events += 1;
+            }
+            Happening::Action(link, said) => {
+                if replayed.event.is_none() {
+                    return Err(wrong("it is an action before any event".into()));
+                }
+                replayed.expected.push((index, link, said));
+            }
+            Happening::Gap(missing) => break Ended::Gap { index, missing },
+            Happening::End => break Ended::Whole,
+            Happening::Nothing => {}
+        }
+    };
+    // Where the capture breaks off, the last actions may be missing.
+    let whole = outcome.ended == Ended::Whole;
+    for (id, replayed) in &mut switches {
+        replayed.settle(*id, whole, &mut outcome, &mut tell);
+    }
+    Ok(outcome)
+}
+
+enum Happening {
+    Event(u64, Event),
+    Action(Link, Said),
+    Gap(u64),
+    End,
+    Nothing,
+}
+
+fn happening(captured: Captured) -> Result<Happening, ReplayError> {
+    let Captured { index, time, link, direction, port, bytes, length, .. } = captured;
+    if bytes.len() < length as usize {
+        return Err(ReplayError::Snapped { index, kept: bytes.len(), length });
+    }
+    let wrong = |why: String| ReplayError::Record { index, why };
+    if !Record::is_record(&bytes) {
+        let frame = match Frame::decode(&bytes) {
+            Ok(Some((frame, used))) if used == bytes.len() => frame,
+            Ok(_) => return Err(wrong(format!("{} bytes are not one whole frame", bytes.len()))),
+            Err(e) => return Err(wrong(e.to_string())),
+        };
+        let port = port.ok_or_else(|| wrong("a frame without the number of its port (epb_queue)".into()))?;
+        return match direction {
+            Direction::Inbound => Ok(Happening::Event(time, Event::Frame { port, frame })),
+            Direction::Outbound => Ok(Happening::Action(link, Said::Send(port, frame))),
+            Direction::None => Err(wrong("a frame that went neither in nor out (epb_flags)".into())),
+        };
+    }
+    let record = Record::decode(&bytes).map_err(|e| wrong(e.to_string()))?;
+    if let Some(event) = record.event() {
+        return Ok(Happening::Event(time, event));
+    }
+    Ok(match record {
+        Record::Close(port) => Happening::Action(link, Said::Close(port)),
+        Record::Notice(text) => Happening::Action(link, Said::Notice(text)),
+        Record::Gap(missing) => Happening::Gap(missing),
+        Record::End(_) => Happening::End,
+        _ => Happening::Nothing,
+    })
+}
+
+impl Replayed {
+    /// Compares what the last event was answered with. If not `whole`, captured actions may be missing at the end.
+    fn settle(&mut self, switch: SwitchId, whole: bool, outcome: &mut Replay, tell: &mut impl FnMut(&Difference)) {
+        let Some((event, time)) = self.event.take() else { return };
+        let mut expected = std::mem::take(&mut self.expected);
+        let mut found: Vec<Said> = self.found.drain(..).map(Said::of).collect();
+        if !whole {
+            found.truncate(expected.len());
+        }
+        outcome.actions += expected.len() as u64;
+        // One that is too many or too few shall not make all behind it differ.
+        let pairs = |(one, other): &(&(u64, Link, Said), &Said)| one.2 == **other;
+        let begin = expected.iter().zip(&found).take_while(pairs).count();
+        let end = expected[begin..].iter().rev().zip(found[begin..].iter().rev()).take_while(pairs).count();
+        expected.truncate(expected.len() - end);
+        found.truncate(found.len() - end);
+        let (mut expected, mut found) = (expected.drain(begin..), found.drain(begin..));
+        loop {
+            let (expected, found) = (expected.next(), found.next());
+            let (index, link) = match (&expected, &found) {
+                (None, None) => return,
+                (Some((index, link, _)), _) => (*index, *link),
+                (None, Some(Said::Send(port, _) | Said::Close(port))) => (event, self.ports.link(*port)),
+                (None, Some(Said::Notice(_))) => (event, Link::Switch(switch)),
+            };
+            let expected = expected.map(|(_, _, said)| said);
+            if expected == found {
+                continue;
+            }
+            outcome.differences += 1;
+            tell(&Difference { index, event, time, switch, link, expected, found });
+        }
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was captured of a switch is done again by a switch like it, and not by another.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
+
+mod common;
+
+use std::path::Path;
+
+use common::run::{alone, run, together};
+use common::{options, scale, seed};
+use fabric_topology::SwitchId;
+use switch_core::{Action, Bug, SwitchConfig};
+use telegraphos_capture::{
+    CaptureOptions, Captured, Difference, Direction, Ended, Link, Recorder, Replay, ReplayError, Said, replay,
+    replay_with,
+};
+use telegraphos_wire::link::Frame;
+
+fn recorder(options: CaptureOptions, switches: &[(SwitchId, SwitchConfig)]) -> Recorder {
+    let switches: Vec<_> = switches.iter().map(|(id, config)| (*id, config)).collect();
+    Recorder::create(options, &switches).unwrap()
+}
+
+/// Captures a run; the number of events and of actions.
+fn captured(seed: u64, steps: usize, options: CaptureOptions, switches: &[(SwitchId, SwitchConfig)]) -> (u64, u64) {
+    let mut recorder = recorder(options, switches);
+    let (mut events, mut actions, mut last) = (0, 0, 0);
+    run(seed, steps, switches, &mut |switch, event, said, now| {
+        events += 1;
+        actions += said.len() as u64;
+        recorder.event(switch, event, now);
+        for action in said {
+            recorder.action(switch, action, now);
+        }
+        last = now;
+    });
+    recorder.finish(last).unwrap();
+    (events, actions)
+}
+
+fn differences(file: &Path) -> (Replay, Vec<Difference>) {
+    let mut all = Vec::new();
+    let outcome = replay(file, |difference| all.push(difference.clone())).unwrap();
+    (outcome, all)
+}
+
+#[test]
+fn a_captured_run_replays_without_a_difference() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = seed(100);
+    for seed in first..first + scale(3, 100) {
+        for switches in [alone(), together("mesh:2x2"), together("torus:5x1"), together("tree:2x1")] {
+            let file = dir.path().join("run.pcapng");
+            let (events, actions) = captured(seed, 2000, options(&file), &switches);
+            let forwarded = |c: &Captured| matches!(Frame::decode(&c.bytes), Ok(Some((Frame::Forward { .. }, _))));
+            let crossed = common::read_all(&file).0.iter().filter(|c| forwarded(c)).count();
+            assert!(crossed > 100 || switches.len() == 1, "seed {seed}: {crossed} packets on trunks");
+            let (outcome, differences) = differences(&file);
+            assert_eq!(differences, [], "seed {seed}");
+            let expected = Replay { switches: switches.len(), events, actions, differences: 0, ended: Ended::Whole };
+            assert_eq!(outcome, expected, "seed {seed}");
+            assert!(events > 1500 && actions > 1000, "seed {seed}: {outcome:?}");
+        }
+    }
+}
+
+/// The run must be one in which each bug shows: that is what makes "no difference" above mean something.
+#[test]
+fn a_switch_with_a_bug_differs_from_the_capture_of_one_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.pcapng");
+    let seed = seed(200);
+    let here = [
+        Bug::LifoLane,
+        Bug::DropWhenBlocked,
+        Bug::IgnoreReceiverCredit,
+        Bug::LeakCredit,
+        Bug::StrandCredit,
+        Bug::IgnoreRoom,
+        Bug::SwallowUnanswered,
+        Bug::ReuseIncarnation,
+        Bug::ForgetDown,
+        Bug::LowestFirst,
+        Bug::RequestsFirst,
+        Bug::CreditsFirst,
+        Bug::SwapRefusal,
+        Bug::DuplicateMulticast,
+        Bug::SkipMember,
+        Bug::ReleaseEarly,
+        Bug::ForgetAbsentMember,
+        Bug::Patient,
+    ];
+    let on_trunks = [Bug::KeepDownLocal, Bug::ForgetSession, Bug::SendAllToEach, Bug::RepliesHoldTrunk];
+    for (switches, bugs) in [(alone(), &here[..]), (together("mesh:2x2"), &on_trunks)] {
+        captured(seed, 4000, options(&file), &switches);
+        for bug in bugs {
+            let mut first = None;
+            let change = |config: &mut SwitchConfig| config.bug = Some(*bug);
+            let outcome = replay_with(&file, change, |difference| {
+                first.get_or_insert_with(|| difference.clone());
+            });
+            assert!(outcome.unwrap().differences > 0, "seed {seed}: {bug:?} shows no difference");
+            let first = first.unwrap();
+            assert_ne!(first.expected, first.found);
+        }
+    }
+}
+
+/// Rewrites the bytes of one captured record; its length stays.
+fn edit(file: &Path, index: usize, change: impl FnOnce(&mut [u8])) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let (mut at, mut seen) = (0, 0);
+    loop {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let (kind, length) = (word(at), word(at + 4) as usize);
+        seen += usize::from(kind == 6);
+        if kind == 6 && seen == index {
+            let captured = word(at + 20) as usize;
+            change(&mut bytes[at + 28..at + 28 + captured]);
+            break;
+        }
+        at += length;
+    }
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn an_edited_capture_differs_at_that_record_and_nowhere_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.pcapng");
+    captured(seed(300), 500, options(&file), &alone());
+    let (all, _) = common::read_all(&file);
+    // A packet that the switch sent, late in the run: another value of what it carries.
+    let sent = all.iter().rev().find(|c| {
+        c.direction == Direction::Outbound && matches!(Frame::decode(&c.bytes), Ok(Some((Frame::Packet(_), _))))
+    });
+    let sent = sent.unwrap();
+    edit(&file, sent.index as usize, |bytes| bytes[8 + 8] ^= 1);
+    let (outcome, differences) = differences(&file);
+    assert_eq!((outcome.differences, differences.len()), (1, 1));
+    let one = &differences[0];
+    assert_eq!((one.index, one.time, one.link), (sent.index, sent.time, sent.link));
+    let (Some(Said::Send(port, expected)), Some(Said::Send(other, found))) = (&one.expected, &one.found) else {
+        panic!("{one}")
+    };
+    assert!(port == other && expected != found);
+    let text = one.to_string();
+    let parts = [format!("record {} (event ", sent.index), sent.link.to_string(), "\n  expected ".into()];
+    assert!(parts.iter().all(|part| text.contains(part)) && text.contains("\n  found    "), "{text}");
+}
+
+#[test]
+fn a_missing_action_is_one_difference_and_not_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.pcapng");
+    let seed = seed(400);
+    let mut recorder = recorder(options(&file), &alone());
+    let (mut left_out, mut event_index, mut records) = (None, 0, 1);
+    run(seed, 3000, &alone(), &mut |_, event, said, now| {
+        recorder.event(2, event, now);
+        records += 1;
+        event_index = records;
+        for (number, action) in said.iter().enumerate() {
+            if left_out.is_none() && said.len() > 4 && number == 1 && !matches!(action, Action::Notice(_)) {
+                left_out = Some((event_index, action.clone()));
+                continue;
+            }
+            records += 1;
+            recorder.action(2, action, now);
+        }
+    });
+    recorder.finish(0).unwrap();
+    let (event, action) = left_out.expect("an event with many answers");
+    let (outcome, differences) = differences(&file);
+    // Those of the same event that stand for each other whichever is missing are told apart by their place only.
+    assert_eq!(outcome.differences, 1, "seed {seed}: {differences:#?}");
+    assert_eq!((differences[0].event, &differences[0].expected), (event, &None));
+    let Action::Send(port, frame) = action else { panic!() };
+    assert_eq!(differences[0].found, Some(Said::Send(port, frame)));
+}
+
+#[test]
+fn a_capture_that_breaks_off_replays_as_far_as_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, cut) = (dir.path().join("run.pcapng"), dir.path().join("cut.pcapng"));
+    captured(seed(500), 300, options(&file), &together("mesh:2x1"));
+    let bytes = std::fs::read(&file).unwrap();
+    let mut events = 0;
+    for length in (2000..bytes.len()).step_by(331) {
+        std::fs::write(&cut, &bytes[..length]).unwrap();
+        let (outcome, differences) = differences(&cut);
+        assert_eq!(differences, [], "{length} bytes");
+        assert!(matches!(outcome.ended, Ended::Broken(_) | Ended::Open), "{outcome:?}");
+        assert!(outcome.events >= events);
+        events = outcome.events;
+    }
+    assert!(events > 200);
+}
+
+#[test]
+fn what_cannot_be_replayed_is_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.pcapng");
+    let refused = |options: CaptureOptions| {
+        captured(600, 300, options, &alone());
+        replay(&file, |_| {}).unwrap_err()
+    };
+    let links = vec![Link::Node(1), Link::Switch(2)];
+    let error = refused(CaptureOptions { links, ..options(&file) });
+    assert!(error.to_string().contains("node 1, switch 2") && error.to_string().contains("--capture-link"), "{error}");
+    let error = refused(CaptureOptions { snap: Some(30), ..options(&file) });
+    assert!(matches!(error, ReplayError::Snapped { kept: 30, .. }), "{error}");
+    // A kind of frame that there is not, in a record that is an event.
+    captured(600, 300, options(&file), &alone());
+    let (all, _) = common::read_all(&file);
+    let frame = all.iter().find(|c| c.direction == Direction::Inbound && c.port.is_some()).unwrap();
+    edit(&file, frame.index as usize, |bytes| bytes[4] = 99);
+    let error = replay(&file, |_| {}).unwrap_err();
+    assert_eq!(error, ReplayError::Record { index: frame.index, why: "frame kind 99 is unknown or malformed".into() });
+    for (content, part) in [(&b""[..], "is cut off"), (b"hello", "is no capture"), (&[0; 100], "is no capture")] {
+        std::fs::write(&file, content).unwrap();
+        let error = replay(&file, |_| {}).unwrap_err().to_string();
+        assert!(error.contains(part) && error.contains("run.pcapng"), "{error}");
+    }
+    let error = replay(dir.path(), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("it is a directory"), "{error}");
+    let error = replay(&dir.path().join("none"), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("No such file"), "{error}");
+}
+
+#[test]
+fn a_capture_that_began_late_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("late.pcapng");
+    let mut recorder = recorder(CaptureOptions { late: true, ..options(&file) }, &together("mesh:2x1"));
+    recorder.port(1, 77, switch_core::Attached::Trunk(0, 0));
+    recorder.port(0, 5, switch_core::Attached::Node(1));
+    recorder.action(1, &Action::Send(77, Frame::Probe), 5);
+    recorder.action(0, &Action::Send(5, Frame::Probe), 6);
+    recorder.finish(7).unwrap();
+    assert_eq!(replay(&file, |_| {}), Err(ReplayError::Late));
+    let links: Vec<_> = common::read_all(&file).0.iter().map(|c| (c.switch, c.link)).collect();
+    assert_eq!(links[2..4], [(1, Link::Trunk(1, 0)), (0, Link::Node(1))]);
+}
+
+/// Every bit of the configuration matters: another one shows differences.
+#[test]
+fn what_another_configuration_would_have_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("run.pcapng");
+    captured(seed(800), 1000, options(&file), &alone());
+    let outcome = replay_with(&file, |config| config.credits = [5; 4], |_| {}).unwrap();
+    assert!(outcome.differences > 0, "{outcome:?}");
+}

@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whom a port leads to, a node or another switch: its credits as a sender, and the output that serves it as a receiver.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use fabric_topology::TrunkId;
+use telegraphos_wire::link::Frame;
+use telegraphos_wire::{Class, NodeId, Packet};
+
+use crate::channel::{Channel, MAX_CHANNELS};
+use crate::lane::{Lane, Life, Queued};
+use crate::nodes::NodeSet;
+use crate::{Bug, PortId, SwitchConfig, UNLIMITED};
+
+/// The session's place in the incarnations that nodes are told: above the count of resets.
+const SESSION_SHIFT: u32 = 12;
+
+/// What `told` minus the incarnation is, for a session.
+pub(crate) fn session_part(session: u32) -> u32 {
+    session << SESSION_SHIFT
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Node(NodeId),
+    Trunk { trunk: TrunkId, layers: u8 },
+}
+
+/// What an output sends next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Something the switch itself says.
+    Control(Frame),
+    /// An answer on behalf of an absent node.
+    Answer(Packet),
+    /// A packet of another node (or of this one to itself).
+    Packet { from: NodeId, channel: Channel, queued: Queued },
+}
+
+/// All arrays are indexed by channel; what is in the place of a link's reply class is unused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Neighbour {
+    pub(crate) kind: Kind,
+    pub(crate) port: PortId,
+    /// Frames the port can take now.
+    pub(crate) room: u32,
+
+    // As a sender. Of each channel: credits = held + packets in the switch + owed.
+    /// Credits it holds.
+    pub(crate) held: [u32; MAX_CHANNELS],
+    /// Credits of packets that have left the switch and are not returned yet.
+    pub(crate) owed: [u32; MAX_CHANNELS],
+    /// A node's groups, by page: members in ascending order, never none.
+    pub(crate) groups: BTreeMap<u32, Arc<[NodeId]>>,
+    /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as one packet.
+    pub(crate) multicasts: BTreeMap<u32, u32>,
+    /// Replies of this node that wait for trunks.
+    pub(crate) replies_beyond: u64,
+
+    // As a receiver.
+    /// Credits of each class (on each layer) that it offered.
+    pub(crate) offered: [u32; 4],
+    /// Those of them the switch holds.
+    pub(crate) credits: [u32; MAX_CHANNELS],
+    /// What waits, by sender; idle lanes are not kept.
+    lanes: BTreeMap<NodeId, Lane>,
+    /// By channel: whose turn it is, among the senders whose lane offers a packet.
+    turns: Vec<VecDeque<NodeId>>,
+    /// The channel whose turn it is, among those that take turns.
+    rotation: u8,
+    /// Senders whose mark waits for nothing but room.
+    marks: VecDeque<NodeId>,
+    /// Answers on behalf of absent nodes.
+    answers: VecDeque<Packet>,
+    /// Nodes whose presence was told.
+    told: NodeSet,
+    /// Nodes whose end is still to be told.
+    down: NodeSet,
+    /// It is to be asked whether it lives.
+    pub(crate) probe: bool,
+    /// It has asked.
+    pub(crate) alive: bool,
+}
+
+impl Neighbour {
+    /// `given`: credits of each class (and layer) that it may use.
+    pub(crate) fn new(kind: Kind, port: PortId, room: u32, given: [u32; 4], offered: [u32; 4]) -> Neighbour {
+        let layers = match kind {
+            Kind::Node(_) => 1,
+            Kind::Trunk { layers, .. } => layers,
+        };
+        let by_channel = |of: [u32; 4]| {
+            let mut all = [0; MAX_CHANNELS];
+            for channel in Channel::all(layers) {
+                all[channel.index()] = of[channel.class() as usize];
+            }
+            all
+        };
+        Neighbour {
+            kind,
+            port,
+            room,
+            held: by_channel(given),
+            owed: [0; MAX_CHANNELS],
+            groups: BTreeMap::new(),
+            multicasts: BTreeMap::new(),
+            replies_beyond: 0,
+            offered,
+            credits: by_channel(offered),
+            lanes: BTreeMap::new(),
+            turns: vec![VecDeque::new(); Channel::all(layers).count()],
+            rotation: 0,
+            marks: VecDeque::new(),
+            answers: VecDeque::new(),
+            told: NodeSet::default(),
+            down: NodeSet::default(),
+            probe: false,
+            alive: false,
+        }
+    }
+
+    pub(crate) fn is_trunk(&self) -> bool {
+        matches!(self.kind, Kind::Trunk { .. })
+    }
+
+    fn layers(&self) -> u8 {
+        match self.kind {
+            Kind::Node(_) => 1,
+            Kind::Trunk { layers, .. } => layers,
+        }
+    }
+
+    /// Whether packets of the channel travel against credits here. A node takes every reply: it has asked for it.
+    pub(crate) fn credited(&self, channel: Channel) -> bool {
+        channel.class() != Class::Reply || self.is_trunk()
+    }
+
+    /// The channels with credits.
+    pub(crate) fn credited_channels(&self) -> impl Iterator<Item = Channel> + use<> {
+        let trunk = self.is_trunk();
+        Channel::all(self.layers()).filter(move |channel| trunk || channel.class() != Class::Reply)
+    }
+
+    /// Whether credits of the channel are to be returned: when the neighbour holds no more than what is owed to it. So it never
+    /// runs dry while room is free, and frames stay few: one per half of what is free.
+    pub(crate) fn credit_due(&self, channel: Channel, config: &SwitchConfig) -> bool {
+        let (held, owed) = (self.held[channel.index()], self.owed[channel.index()]);
+        if config.has(Bug::StrandCredit) {
+            return owed == config.credits[channel.class() as usize];
+        }
+        owed > 0 && owed >= held
+    }
+
+    /// A node whose replies pile up before a trunk gets nothing more to reply to, until they have drained: what it makes the switch
+    /// hold is bounded. Requests may wait for replies (DESIGN contract 3).
+    pub(crate) fn gated(&self) -> bool {
+        self.replies_beyond > 0 && self.replies_beyond >= SwitchConfig::credible(&self.offered)
+    }
+
+    /// Whether a packet of the channel may leave, as far as credits tell.
+    fn may_leave(&self, channel: Channel, config: &SwitchConfig) -> bool {
+        if !self.credited(channel) {
+            return true;
+        }
+        (self.credits[channel.index()] > 0 || config.has(Bug::IgnoreReceiverCredit)) && !self.gated()
+    }
+
+    /// Takes room and credit for a packet that can be sent at once, with nothing before it; the port to send it to. Relies on the
+    /// switch having sent everything it could before (see `Switch::audit`).
+    pub(crate) fn take_at_once(&mut self, from: NodeId, channel: Channel) -> Option<PortId> {
+        let credited = !self.credited(channel)
+            || self.credits[channel.index()] > 0 && self.turns[channel.index()].is_empty() && !self.gated();
+        if self.room == 0 || !credited || self.lanes.contains_key(&from) {
+            return None;
+        }
+        self.use_room();
+        self.use_credit(channel);
+        Some(self.port)
+    }
+
+    fn use_credit(&mut self, channel: Channel) {
+        if self.credited(channel) {
+            let credits = &mut self.credits[channel.index()];
+            *credits = credits.saturating_sub(1);
+        }
+    }
+
+    /// Replies from `from` that wait.
+    pub(crate) fn replies_from(&self, from: NodeId) -> u64 {
+        self.lanes.get(&from).map_or(0, Lane::replies)
+    }
+
+    pub(crate) fn push(&mut self, from: NodeId, channel: Channel, queued: Queued, config: &SwitchConfig) {
+        let lane = self.lanes.entry(from).or_default();
+        let offered = lane.offers(channel);
+        let overtakes = queued.paid.is_some_and(|paid| paid.multicast.is_some()) && config.has(Bug::MulticastOvertakes);
+        lane.push(channel, queued, overtakes);
+        if !offered && lane.offers(channel) {
+            self.turns[channel.index()].push_back(from);
+        }
+    }
+
+    /// A multicast of this neighbour that is not complete: its name.
+    pub(crate) fn new_multicast(&mut self) -> u32 {
+        let free = (0..).zip(self.multicasts.keys()).find(|(free, used)| free != *used).map(|(free, _)| free);
+        let number = free.unwrap_or(self.multicasts.len() as u32);
+        self.multicasts.insert(number, 0);
+        number
+    }
+
+    /// A copy of a multicast is in the switch no more; true if it was the last.
+    pub(crate) fn copy_gone(&mut self, multicast: u32, config: &SwitchConfig) -> bool {
+        let Some(copies) = self.multicasts.get_mut(&multicast) else { return false };
+        *copies = copies.saturating_sub(1);
+        let last = *copies == 0 || config.has(Bug::ReleaseEarly);
+        if last {
+            self.multicasts.remove(&multicast);
+        }
+        last
+    }
+
+    pub(crate) fn push_answer(&mut self, packet: Packet) {
+        self.answers.push_back(packet);
+    }
+
+    /// Tells of `node`, behind everything it sent here before.
+    pub(crate) fn push_mark(&mut self, node: NodeId, life: Life) {
+        let lane = self.lanes.entry(node).or_default();
+        let marked = lane.mark().is_some();
+        lane.push_mark(life);
+        if !marked && lane.mark().is_some() {
+            self.marks.push_back(node);
+        }
+    }
+
+    /// Forgets everything `node` sent here and tells its end if its presence was told. Returns what is dropped.
+    pub(crate) fn forget(&mut self, node: NodeId, config: &SwitchConfig) -> Vec<(Channel, Queued)> {
+        let mut dropped = Vec::new();
+        if !config.has(Bug::DeliverAfterDown) {
+            if let Some(lane) = self.lanes.remove(&node) {
+                dropped.extend(lane.into_packets());
+                self.marks.retain(|n| *n != node);
+                for turns in &mut self.turns {
+                    turns.retain(|n| *n != node);
+                }
+            }
+        }
+        if self.told.remove(node) && !config.has(Bug::ForgetDown) {
+            self.down.insert(node);
+        }
+        dropped
+    }
+
+    /// What waits, by sender.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (NodeId, Channel, &Queued)> {
+        self.lanes.iter().flat_map(|(from, lane)| lane.packets().map(|(channel, queued)| (*from, channel, queued)))
+    }
+
+    /// The same, taken, of a neighbour that has gone.
+    pub(crate) fn into_waiting(self) -> impl Iterator<Item = (NodeId, Channel, Queued)> {
+        self.lanes
+            .into_iter()
+            .flat_map(|(from, lane)| lane.into_packets().map(move |(channel, queued)| (from, channel, queued)))
+    }
+
+    /// Whether packets of the class wait for credits of this neighbour.
+    pub(crate) fn starved(&self, class: Class) -> bool {
+        let mut channels = self.credited_channels().filter(|channel| channel.class() == class);
+        channels.any(|channel| {
+            self.credits[channel.index()] == 0 && !self.turns[channel.index()].is_empty() && !self.gated()
+        })
+    }
+
+    /// The next frame for this neighbour that nothing holds back but room.
+    pub(crate) fn next(&mut self, config: &SwitchConfig) -> Option<Next> {
+        // Most often nothing waits: this is asked for each packet, of its sender and of its receiver.
+        let control = self.alive || self.probe || !self.down.is_empty() || !self.answers.is_empty();
+        if !control && self.lanes.is_empty() && self.marks.is_empty() {
+            return self.take_credit(config);
+        }
+        // First what is bounded by the number of nodes.
+        if let Some(node) = self.down.pop_first() {
+            return Some(Next::Control(Frame::NodeDown { node }));
+        }
+        while let Some(node) = self.marks.pop_front() {
+            if let Some(frame) = self.take_mark(node) {
+                return Some(Next::Control(frame));
+            }
+        }
+        if std::mem::take(&mut self.alive) {
+            return Some(Next::Control(Frame::Alive));
+        }
+        if std::mem::take(&mut self.probe) {
+            return Some(Next::Control(Frame::Probe));
+        }
+        if self.is_trunk() {
+            return self.take_credit(config).or_else(|| self.take_turn(config));
+        }
+        const REPLY: Class = Class::Reply;
+        if config.has(Bug::RequestsFirst) {
+            if let Some(next) = self.take(Channel::new(Class::Request, 0), config) {
+                return Some(next);
+            }
+        }
+        if config.has(Bug::CreditsFirst) {
+            if let Some(next) = self.take_credit(config) {
+                return Some(next);
+            }
+        }
+        // Replies before everything that may wait (SPEC I13). They are no more than the node has asked for, and it cannot ask for
+        // more as long as any wait (see below): so nothing starves.
+        if let Some(packet) = self.answers.pop_front() {
+            return Some(Next::Answer(packet));
+        }
+        if let Some(next) = self.take(Channel::new(REPLY, 0), config) {
+            return Some(next);
+        }
+        // Behind the replies: a node that does not read its replies gets no credit to ask for more
+        // (`SwitchConfig::reply_limit`).
+        self.take_credit(config).or_else(|| self.take_turn(config))
+    }
+
+    fn take_mark(&mut self, node: NodeId) -> Option<Frame> {
+        let lane = self.lanes.get_mut(&node)?;
+        let Life { incarnation, session } = lane.take_mark()?;
+        for channel in Channel::all(self.turns.len() as u8 / 4) {
+            // Replies have passed the mark, and their turn.
+            if channel.class() != Class::Reply && lane.offers(channel) {
+                self.turns[channel.index()].push_back(node);
+            }
+        }
+        if lane.idle() {
+            self.lanes.remove(&node);
+        } else if lane.mark().is_some() {
+            self.marks.push_back(node);
+        }
+        self.told.insert(node);
+        Some(match self.kind {
+            Kind::Node(_) => Frame::NodeUp { node, incarnation: incarnation.wrapping_add(session_part(session)) },
+            Kind::Trunk { .. } => Frame::Reach { node, incarnation, session },
+        })
+    }
+
+    fn take_credit(&mut self, config: &SwitchConfig) -> Option<Next> {
+        let channel = match self.kind {
+            Kind::Node(_) => Channel::of_link().find(|c| self.credit_due(*c, config)),
+            Kind::Trunk { .. } => self.credited_channels().find(|c| self.credit_due(*c, config)),
+        }?;
+        let count = core::mem::take(&mut self.owed[channel.index()]);
+        self.held[channel.index()] += count;
+        let (class, layer) = (channel.class(), channel.layer());
+        Some(Next::Control(match self.kind {
+            Kind::Node(_) => Frame::Credit { class, count },
+            Kind::Trunk { .. } => Frame::TrunkCredit { class, layer, count },
+        }))
+    }
+
+    /// A packet of the channel whose turn it is, among those with credits.
+    fn take_turn(&mut self, config: &SwitchConfig) -> Option<Next> {
+        let count = self.turns.len() as u8;
+        let at = self.rotation;
+        let turns = Channel::all(count / 4).cycle().skip(usize::from(at)).take(usize::from(count));
+        for channel in turns {
+            if !self.credited(channel) {
+                continue;
+            }
+            if let Some(next) = self.take(channel, config) {
+                self.rotation = (channel.index() as u8 + 1) % count;
+                return Some(next);
+            }
+        }
+        None
+    }
+
+    fn take(&mut self, channel: Channel, config: &SwitchConfig) -> Option<Next> {
+        if !self.may_leave(channel, config) {
+            return None;
+        }
+        let turns = &mut self.turns[channel.index()];
+        let from = if config.has(Bug::LowestFirst) {
+            let lowest = turns.iter().copied().min()?;
+            turns.retain(|n| *n != lowest);
+            lowest
+        } else {
+            turns.pop_front()?
+        };
+        let lane = self.lanes.get_mut(&from)?;
+        let marked = lane.mark().is_some();
+        let queued = lane.take(channel, config.has(Bug::LifoLane))?;
+        if lane.offers(channel) {
+            self.turns[channel.index()].push_back(from);
+        }
+        if lane.idle() {
+            self.lanes.remove(&from);
+        } else if !marked && lane.mark().is_some() {
+            self.marks.push_back(from);
+        }
+        self.use_credit(channel);
+        Some(Next::Packet { from, channel, queued })
+    }
+
+    /// Uses up room for one frame.
+    pub(crate) fn use_room(&mut self) {
+        if self.room != UNLIMITED {
+            self.room = self.room.saturating_sub(1);
+        }
+    }
+
+    /// Whether the bookkeeping agrees with itself; see `Switch::audit`.
+    pub(crate) fn audit(&self, config: &SwitchConfig) -> Result<(), String> {
+        for channel in Channel::all(self.layers()) {
+            let (index, class) = (channel.index(), channel.class());
+            for (node, lane) in &self.lanes {
+                let turns = self.turns[index].iter().filter(|n| *n == node).count();
+                if turns != usize::from(lane.offers(channel)) {
+                    return Err(format!("lane of node {node} has {turns} turns in {channel:?}"));
+                }
+            }
+            if let Some(node) = self.turns[index].iter().find(|n| !self.lanes.contains_key(n)) {
+                return Err(format!("node {node} has a turn in {channel:?} and no lane"));
+            }
+            let (credits, offered) = (self.credits[index], self.offered[class as usize]);
+            if self.credited(channel) && credits > offered {
+                return Err(format!("credits of {channel:?}: {credits} > {offered}"));
+            }
+        }
+        for (node, lane) in &self.lanes {
+            let marks = self.marks.iter().filter(|n| *n == node).count();
+            if lane.idle() || marks != usize::from(lane.mark().is_some()) {
+                return Err(format!("lane of node {node}: idle {}, {marks} marks", lane.idle()));
+            }
+        }
+        if self.room > 0 {
+            if let Some(next) = self.clone().next(config) {
+                return Err(format!("could be sent but is kept: {next:?}"));
+            }
+        }
+        Ok(())
+    }
+}

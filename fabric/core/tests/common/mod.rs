@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the simulations of one switch and of networks have in common: checks by name, and packets of any class.
+
+use telegraphos_wire::packet::MULTICAST;
+use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr};
+
+/// A check that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) check: &'static str,
+    pub(crate) detail: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.check, self.detail)
+    }
+}
+
+pub(crate) fn fail<T>(check: &'static str, detail: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure { check, detail: detail.into() })
+}
+
+/// The class of the packets here: requests name it in the context, since today's packets are all requests and replies.
+pub(crate) fn class_of(packet: &Packet) -> Class {
+    match packet.body {
+        Body::Write { context, .. } => Class::from_u8(context as u8).unwrap_or(Class::Request),
+        _ => packet.class(),
+    }
+}
+
+/// A packet of any class that carries its sender's incarnation.
+pub(crate) fn packet(src: NodeId, dst: NodeId, class: Class, tag: u32, life: u32) -> Packet {
+    let at = RemoteAddr { page: 0, offset: 0, generation: 0 };
+    let body = Body::Write { at, context: class as u16, size: 8, data: u64::from(life) };
+    Packet { src, dst, tag, incarnation: life, target: 0, body }
+}
+
+/// A multicast about a page.
+pub(crate) fn multicast(src: NodeId, page: u32, tag: u32, life: u32) -> Packet {
+    let at = RemoteAddr { page, offset: 0, generation: 0 };
+    let body = Body::Reflected { at, size: 8, data: u64::from(life), writer: src };
+    Packet { src, dst: MULTICAST, tag, incarnation: life, target: 0, body }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiving half: order, room, and when to answer what.
+
+use std::collections::VecDeque;
+
+use crate::config::{Bug, Config};
+use crate::datagram::{Datagram, Kind};
+use crate::sequence::Sequence;
+use crate::statistics::Statistics;
+
+/// The segment expected was refused, or one behind it; told again when 1, 2, 4, 8... datagrams of the same round were.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    kind: Kind,
+    round: u16,
+    times: u32,
+}
+
+/// A NACK to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nack {
+    pub(crate) kind: Kind,
+    pub(crate) round: u16,
+    pub(crate) echo: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    buffer: VecDeque<u8>,
+    expected: Sequence,
+    finished: bool,
+    /// About the segment expected.
+    refused: Option<Refused>,
+    nack: Option<Nack>,
+    /// Bytes of the segment that found no room.
+    wanting: Option<usize>,
+    room: bool,
+    /// Segments accepted and not acknowledged.
+    unacknowledged: u32,
+    /// When they must be.
+    due: Option<u64>,
+    now: bool,
+    /// Stamp of the first of them.
+    echo: u32,
+}
+
+impl Receiver {
+    pub(crate) fn new(expected: Sequence) -> Receiver {
+        Receiver {
+            buffer: VecDeque::new(),
+            expected,
+            finished: false,
+            refused: None,
+            nack: None,
+            wanting: None,
+            room: false,
+            unacknowledged: 0,
+            due: None,
+            now: false,
+            echo: 0,
+        }
+    }
+
+    pub(crate) fn expected(&self) -> Sequence {
+        self.expected
+    }
+
+    /// The end of the stream has come (what is before it may still have to be read).
+    pub(crate) fn finished(&self) -> bool {
+        self.finished
+    }
+
+    pub(crate) fn available(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// An answer to this stamp is wanted at once.
+    pub(crate) fn answer(&mut self, stamp: u32) {
+        self.now = true;
+        self.echo = stamp;
+    }
+
+    /// A [`Kind::Data`] or [`Kind::Finish`] of this connection.
+    pub(crate) fn segment(
+        &mut self,
+        config: &Config,
+        window: u16,
+        now: u64,
+        datagram: &Datagram<'_>,
+        statistics: &mut Statistics,
+    ) {
+        let ahead = config.distance(datagram.sequence, self.expected);
+        if datagram.payload.len() > usize::from(config.mtu) || ahead >= i64::from(window) {
+            statistics.malformed += 1;
+            return;
+        }
+        if ahead < 0 {
+            statistics.duplicates += 1;
+            self.answer(datagram.stamp);
+            if config.has(Bug::DeliverDuplicates) {
+                self.buffer.extend(datagram.payload);
+            }
+            return;
+        }
+        if self.finished {
+            statistics.malformed += 1;
+            return;
+        }
+        if datagram.kind == Kind::Finish && config.has(Bug::FinishOvertakes) {
+            self.finished = true;
+        }
+        if ahead > 0 && !config.has(Bug::AcceptOutOfOrder) {
+            statistics.out_of_order += 1;
+            self.refuse(Kind::NackSequence, datagram);
+            return;
+        }
+        let len = datagram.payload.len();
+        let fits = self.buffer.len() + len <= config.receive_buffer || config.has(Bug::NoCapacityCheck);
+        if !fits && !config.has(Bug::AcknowledgeUndelivered) {
+            self.wanting = Some(len);
+            self.refuse(Kind::NackCapacity, datagram);
+            return;
+        }
+        if fits {
+            self.buffer.extend(datagram.payload);
+        }
+        statistics.bytes_received += len as u64;
+        statistics.segments_received += 1;
+        self.finished |= datagram.kind == Kind::Finish;
+        self.expected = datagram.sequence.plus(1);
+        self.refused = None;
+        self.nack = None;
+        self.wanting = None;
+        self.room = false;
+        if self.unacknowledged == 0 && !self.now {
+            self.echo = datagram.stamp;
+        }
+        self.unacknowledged += 1;
+        self.due = self.due.or(Some(now.saturating_add(config.ack_delay)));
+        self.now |= datagram.ask || self.finished || self.unacknowledged >= u32::from(config.ack_every);
+    }
+
+    fn refuse(&mut self, kind: Kind, datagram: &Datagram<'_>) {
+        let round = datagram.round;
+        let refused = match self.refused {
+            // What follows a segment without room in its round is out of order only because of that.
+            Some(before) if before.round == round && (before.kind == kind || before.kind == Kind::NackCapacity) => {
+                Refused { times: before.times.saturating_add(1), ..before }
+            }
+            _ => Refused { kind, round, times: 1 },
+        };
+        self.refused = Some(refused);
+        if refused.times.is_power_of_two() || datagram.ask {
+            self.nack = Some(Nack { kind: refused.kind, round, echo: datagram.stamp });
+        }
+    }
+
+    /// Reads; 0 when nothing is there.
+    pub(crate) fn read(&mut self, config: &Config, out: &mut [u8]) -> usize {
+        let mut read = 0;
+        while read < out.len() {
+            let (front, _) = self.buffer.as_slices();
+            let len = front.len().min(out.len() - read);
+            if len == 0 {
+                break;
+            }
+            out[read..read + len].copy_from_slice(&front[..len]);
+            self.buffer.drain(..len);
+            read += len;
+        }
+        let free = config.receive_buffer.saturating_sub(self.buffer.len());
+        // Not for every byte: half the buffer, or there would be a NACK for each segment.
+        if self.wanting.is_some_and(|len| free >= len.max(config.receive_buffer / 2)) {
+            self.wanting = None;
+            self.room = !config.has(Bug::ForgetRoom);
+        }
+        read
+    }
+
+    /// When an acknowledgement must be sent.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.due
+    }
+
+    pub(crate) fn take_nack(&mut self) -> Option<Nack> {
+        self.nack.take()
+    }
+
+    pub(crate) fn take_room(&mut self) -> bool {
+        std::mem::take(&mut self.room)
+    }
+
+    pub(crate) fn must_acknowledge(&self, now: u64) -> bool {
+        self.now || self.due.is_some_and(|at| at <= now)
+    }
+
+    /// A datagram with an acknowledgement leaves: the stamp that it echoes.
+    pub(crate) fn acknowledged(&mut self) -> u32 {
+        self.unacknowledged = 0;
+        self.due = None;
+        self.now = false;
+        std::mem::take(&mut self.echo)
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Deliberate bugs of the cores, to see that a run shows them.
+
+/// Which, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bugs {
+    /// Of every board.
+    pub board: Option<hib_core::Bug>,
+    /// Of every switch.
+    pub switch: Option<switch_core::Bug>,
+}

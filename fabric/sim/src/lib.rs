@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A cluster of up to 4096 nodes in virtual time, on one processor, in one thread: the *real* cores of boards ([`hib_core::Hib`]) and switches
+//! ([`switch_core::Switch`]), the same code that runs behind vfio-user and in the fabric process. What is simulated is what lies around them:
+//! wires, guest memory, and guests that issue operations (`docs/simulator.md`).
+//!
+//! ```text
+//!  workload file --> plan --> simulation: agenda (who is called next, and when)
+//!                                |
+//!     node: guest --accesses--> Hib <--steps--> memory          link: two pipes       Switch
+//!           driver --commands-->  | ------------frames------->  latency, bandwidth -> ...
+//!                                |
+//!                             statistics --> report
+//! ```
+//!
+//! The same workload, number of nodes and seed give the same report, byte for byte: time and costs are whole numbers, everything that happens
+//! at one moment happens in one order, and each node draws from its own stream of the seed.
+#![forbid(unsafe_code)]
+
+mod agenda;
+mod audit;
+#[cfg(feature = "bugs")]
+mod bugs;
+mod driver;
+mod guest;
+mod histogram;
+mod layout;
+mod link;
+mod memory;
+mod node;
+mod pattern;
+mod pipe;
+mod plan;
+mod random;
+mod report;
+mod simulation;
+mod statistics;
+pub mod units;
+mod workload;
+
+#[cfg(feature = "bugs")]
+pub use bugs::Bugs;
+pub use histogram::Histogram;
+pub use report::{ClassReport, Fairness, Latency, OperationReport, Packets, Pair, Report, TrunkReport};
+pub use simulation::{Simulation, SimulationError};
+pub use workload::{
+    Board, Costs, Fault, FaultKind, Load, MAX_COPY, Mix, Operation, Pattern, Queue, Replicas, Sizes, SwitchSizes,
+    Workload, WorkloadError,
+};

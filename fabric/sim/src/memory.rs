@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The memory of a simulated guest: pages that exist when they have been written to.
+
+use hib_core::{Step, StepResult};
+use telegraphos_wire::admin::Command;
+use telegraphos_wire::{Block, Status};
+
+const PAGE: usize = 4096;
+
+/// Guest memory from address 0. Unwritten bytes are zero.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pages: Vec<Option<Box<[u8; PAGE]>>>,
+}
+
+/// What a step has changed, for those who watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Nothing,
+    /// By a store: address, bytes, value before, value.
+    Stored(u64, u8, u64, u64),
+}
+
+impl Memory {
+    pub(crate) fn new(bytes: u64) -> Memory {
+        let mut pages = Vec::new();
+        pages.resize_with(bytes as usize / PAGE, || None);
+        Memory { pages }
+    }
+
+    fn has(&self, address: u64, length: usize) -> bool {
+        address.checked_add(length as u64).is_some_and(|end| end <= (self.pages.len() * PAGE) as u64)
+    }
+
+    /// A word of up to 8 bytes that does not leave its page; 0 outside.
+    pub(crate) fn word(&self, address: u64, size: u8) -> u64 {
+        let (page, at) = (address as usize / PAGE, address as usize % PAGE);
+        let Some(Some(page)) = self.pages.get(page) else { return 0 };
+        let mut bytes = [0; 8];
+        let size = usize::from(size).min(PAGE - at).min(8);
+        bytes[..size].copy_from_slice(&page[at..at + size]);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Writes the low `size` bytes of a word; ignored outside.
+    pub(crate) fn set_word(&mut self, address: u64, size: u8, value: u64) {
+        let at = address as usize % PAGE;
+        let size = usize::from(size).min(PAGE - at).min(8);
+        if let Some(page) = self.page_mut(address as usize / PAGE) {
+            page[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
+        }
+    }
+
+    fn page_mut(&mut self, page: usize) -> Option<&mut [u8; PAGE]> {
+        Some(self.pages.get_mut(page)?.get_or_insert_with(|| Box::new([0; PAGE])))
+    }
+
+    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) {
+        let mut at = address as usize;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let length = rest.len().min(PAGE - at % PAGE);
+            let (now, later) = rest.split_at_mut(length);
+            match self.pages.get(at / PAGE) {
+                Some(Some(page)) => now.copy_from_slice(&page[at % PAGE..at % PAGE + length]),
+                _ => now.fill(0),
+            }
+            at += length;
+            rest = later;
+        }
+    }
+
+    pub(crate) fn write(&mut self, address: u64, bytes: &[u8]) {
+        let mut at = address as usize;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let length = rest.len().min(PAGE - at % PAGE);
+            let (now, later) = rest.split_at(length);
+            if let Some(page) = self.page_mut(at / PAGE) {
+                page[at % PAGE..at % PAGE + length].copy_from_slice(now);
+            }
+            at += length;
+            rest = later;
+        }
+    }
+
+    /// Performs a step of the board.
+    pub(crate) fn perform(&mut self, step: Step) -> (StepResult, Changed) {
+        let length = match &step {
+            Step::Load { size, .. } | Step::Store { size, .. } | Step::Atomic { size, .. } => usize::from(*size),
+            Step::LoadBlock { length, .. } => *length as usize,
+            Step::StoreBlock { data, .. } => data.len(),
+            Step::LoadCommand { .. } => size_of::<Command>(),
+        };
+        let (Step::Load { address, .. }
+        | Step::Store { address, .. }
+        | Step::Atomic { address, .. }
+        | Step::LoadBlock { address, .. }
+        | Step::StoreBlock { address, .. }
+        | Step::LoadCommand { address }) = step;
+        if !self.has(address, length) {
+            return (StepResult::Failed(Status::MemoryFault), Changed::Nothing);
+        }
+        let result = match step {
+            Step::Load { address, size } => StepResult::Loaded(self.word(address, size)),
+            Step::Store { address, size, data } => {
+                let before = self.word(address, size);
+                self.set_word(address, size, data);
+                return (StepResult::Stored, Changed::Stored(address, size, before, data));
+            }
+            Step::Atomic { address, size, op, operand, compare } => {
+                let before = self.word(address, size);
+                self.set_word(address, size, op.apply(size, before, operand, compare));
+                StepResult::Loaded(before)
+            }
+            Step::LoadBlock { address, length } => {
+                let mut bytes = vec![0; length as usize];
+                self.read(address, &mut bytes);
+                StepResult::Block(Block::from(bytes))
+            }
+            Step::StoreBlock { address, data } => {
+                self.write(address, &data);
+                StepResult::Stored
+            }
+            Step::LoadCommand { address } => {
+                let mut command = Command::default();
+                self.read(address, bytemuck::bytes_of_mut(&mut command));
+                StepResult::Command(command)
+            }
+        };
+        (result, Changed::Nothing)
+    }
+}

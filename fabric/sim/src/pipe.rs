@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One direction of a link or trunk: frames in order, each as long as its bytes take, then the wire.
+
+use crate::units::Time;
+use std::collections::VecDeque;
+use telegraphos_wire::link::{self, Frame};
+use telegraphos_wire::packet;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    frames: VecDeque<(Time, Frame)>,
+    /// The last frame has left its sender.
+    free_at: Time,
+    /// What has crossed, or is on its way.
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+    /// Time in which it was sending.
+    pub(crate) busy: Time,
+}
+
+/// Bytes of a frame.
+pub(crate) fn frame_len(frame: &Frame) -> u64 {
+    let packet_len = |packet: &telegraphos_wire::Packet| packet::HEADER_LEN + packet.body.payload_len();
+    let body = match frame {
+        Frame::Packet(packet) => packet_len(packet),
+        Frame::Credit { .. } | Frame::NodeUp { .. } | Frame::TrunkCredit { .. } => 8,
+        Frame::NodeDown { .. } | Frame::Reset { .. } => 4,
+        Frame::Group { members, .. } => 4 + 2 * members.len(),
+        Frame::Hello { .. } | Frame::Welcome { .. } => 24,
+        Frame::Refuse { .. } => 20,
+        Frame::Trunk { .. } => 36,
+        Frame::Reach { .. } => 12,
+        Frame::Forward { members, packet, .. } => 4 + 2 * members.len() + packet_len(packet),
+        Frame::Probe | Frame::Alive => 0,
+    };
+    (link::HEAD_LEN + body) as u64
+}
+
+impl Pipe {
+    /// Takes a frame at `now`. It arrives after its bytes and those before it have left, and `latency` more. True if no other was
+    /// under way.
+    pub(crate) fn send(&mut self, now: Time, frame: Frame, per_byte: Time, latency: Time) -> bool {
+        let length = frame_len(&frame);
+        let cost = length * per_byte;
+        self.free_at = self.free_at.max(now) + cost;
+        self.bytes += length;
+        self.busy += cost;
+        if matches!(frame, Frame::Packet(_) | Frame::Forward { .. }) {
+            self.packets += 1;
+        }
+        self.frames.push_back((self.free_at + latency, frame));
+        self.frames.len() == 1
+    }
+
+    /// When everything that it has taken has left its sender.
+    pub(crate) fn free_at(&self) -> Time {
+        self.free_at
+    }
+
+    /// When the first frame arrives.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.frames.front().map(|(at, _)| *at)
+    }
+
+    /// Takes the first frame if it is there.
+    pub(crate) fn receive(&mut self, now: Time) -> Option<Frame> {
+        if self.next()? > now {
+            return None;
+        }
+        let frame = self.frames.pop_front().map(|(_, frame)| frame);
+        if self.frames.is_empty() {
+            // The next goes to the same place in memory.
+            self.frames.clear();
+        }
+        frame
+    }
+
+    /// Forgets what has crossed.
+    pub(crate) fn start_counting(&mut self) {
+        (self.bytes, self.packets, self.busy) = (0, 0, 0);
+    }
+
+    /// The link breaks: what is on it is lost. Packets among it.
+    pub(crate) fn cut(&mut self) -> u64 {
+        let lost = self.frames.iter().filter(|(_, f)| matches!(f, Frame::Packet(_) | Frame::Forward { .. })).count();
+        self.frames.clear();
+        lost as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use telegraphos_wire::{AtomicOp, Block, Body, Class, Packet, RemoteAddr, Status, WindowLayout};
+
+    #[test]
+    fn frames_have_their_length_on_the_wire() {
+        let at = RemoteAddr { page: 1, offset: 2, generation: 3 };
+        let bodies = [
+            Body::Write { at, context: 0, size: 8, data: 5 },
+            Body::Atomic { at, context: 0, size: 8, op: AtomicOp::Add, operand: 1, compare: 0 },
+            Body::WriteBlock { at, context: 0, data: Block::from(vec![7; 1000]) },
+            Body::WriteAck { status: Status::Ok },
+        ];
+        let packet = |body| Packet { src: 1, dst: 2, tag: 3, incarnation: 4, target: 5, body };
+        let mut frames: Vec<Frame> = bodies.iter().cloned().map(|body| Frame::Packet(packet(body))).collect();
+        let forward = |members| Frame::Forward { layer: 1, members, packet: packet(bodies[1].clone()) };
+        frames.extend([forward(vec![]), forward(vec![3, 5, 7])]);
+        frames.extend([
+            Frame::Hello { version: 1, node: 2, window: WindowLayout::default(), credits: [1; 4] },
+            Frame::Welcome { incarnation: 1, nodes: 2, credits: [1; 4] },
+            Frame::Refuse { reason: link::Refusal::Silent, offered: 1, expected: 2 },
+            Frame::Credit { class: Class::Request, count: 1 },
+            Frame::NodeUp { node: 1, incarnation: 2 },
+            Frame::NodeDown { node: 1 },
+            Frame::Reset { incarnation: 1 },
+            Frame::Group { page: 1, members: vec![1, 2, 3] },
+            Frame::Trunk { version: 1, switch: 2, peer: 3, epoch: 4, topology: 5, credits: [1; 4] },
+            Frame::Reach { node: 1, incarnation: 2, session: 3 },
+            Frame::TrunkCredit { class: Class::Reply, layer: 0, count: 1 },
+            Frame::Probe,
+            Frame::Alive,
+        ]);
+        for frame in frames {
+            assert_eq!(frame_len(&frame), frame.encode(&mut Vec::new()) as u64, "{frame:?}");
+        }
+    }
+
+    #[test]
+    fn a_frame_waits_for_those_before_it() {
+        let mut pipe = Pipe::default();
+        let credit = || Frame::Credit { class: Class::Request, count: 1 };
+        assert!(pipe.send(100, credit(), 10, 1000));
+        assert!(!pipe.send(150, credit(), 10, 1000));
+        assert_eq!((pipe.next(), pipe.free_at()), (Some(100 + 160 + 1000), 100 + 320));
+        assert_eq!(pipe.receive(1259), None);
+        assert!(pipe.receive(1260).is_some());
+        assert_eq!((pipe.next(), pipe.bytes, pipe.busy), (Some(1420), 32, 320));
+    }
+}

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cluster in virtual time: boards, switches and links, called one after the other as the agenda says.
+
+use crate::agenda::{Agenda, Kind};
+use crate::driver::Task;
+use crate::layout::Segment;
+use crate::link::{Direction, Link};
+use crate::node::{Node, World};
+use crate::plan::Plan;
+use crate::report::{self, Report, TrunkReport};
+use crate::statistics::Statistics;
+use crate::units::{MICROSECOND, Time};
+use crate::workload::{Fault, FaultKind, Operation, Workload, WorkloadError};
+use fabric_topology::{SwitchId, Topology, TrunkId};
+use hib_core::Action;
+use std::sync::Arc;
+use switch_core::{Action as SwitchAction, Event as SwitchEvent, Part, Switch, SwitchConfig};
+use telegraphos_wire::{Class, NodeId};
+
+/// Why a simulation cannot be run, or has no end.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulationError {
+    /// The workload is wrong.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// A fault breaks a trunk that the topology does not have.
+    #[error("trunk of fault {fault}: no trunk joins the switches {a} and {b} of {topology}")]
+    NoTrunk {
+        /// Which, from 1 on.
+        fault: usize,
+        /// The one switch.
+        a: u16,
+        /// The other.
+        b: u16,
+        /// What the topology is called.
+        topology: String,
+    },
+    /// A switch refuses its configuration.
+    #[error("the switch: {0}")]
+    Switch(#[from] switch_core::ConfigError),
+    /// A node could not open everything it needs.
+    #[error("node {node} could not be set up: not all of its imports are open. This is a bug")]
+    SetUp {
+        /// The node.
+        node: NodeId,
+    },
+    /// Operations neither end nor fail.
+    #[error(
+        "{operations} operations neither end nor fail, {after} of virtual time after the start. This is a bug, or a fault that no timeout covers"
+    )]
+    Stuck {
+        /// How many.
+        operations: u64,
+        /// When.
+        after: String,
+    },
+}
+
+/// A simulated cluster. [`Simulation::run`] does all of it.
+#[derive(Debug)]
+pub struct Simulation {
+    pub(crate) plan: Plan,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) links: Vec<Link>,
+    /// By switch.
+    pub(crate) switches: Vec<Switch>,
+    /// Two for each trunk: from its lower end, from its upper end.
+    trunks: Vec<Direction>,
+    topology: Arc<Topology>,
+    label: String,
+    /// By class: packets that had waited in the switches, and for credits, before the operations.
+    waited: [(u64, u64); 4],
+    pub(crate) statistics: Statistics,
+    agenda: Agenda,
+    now: Time,
+    /// Events of the agenda so far.
+    calls: u64,
+    /// When operations began.
+    pub(crate) started: Time,
+    /// When the first node had issued all of its operations, and what each had completed then, by class.
+    pub(crate) shares: Option<(Time, Vec<[u64; 4]>)>,
+    pub(crate) faults_met: usize,
+    actions: Vec<Action>,
+    switch_actions: Vec<SwitchAction>,
+}
+
+impl Simulation {
+    /// A cluster, switched off. `label` is what reports call its topology.
+    pub fn new(
+        workload: Workload,
+        topology: Arc<Topology>,
+        label: &str,
+        seed: u64,
+    ) -> Result<Simulation, SimulationError> {
+        let plan = Plan::new(workload, topology.nodes(), seed)?;
+        Simulation::of(plan, topology, label)
+    }
+
+    /// The same, with deliberate bugs that checks must find.
+    #[cfg(feature = "bugs")]
+    pub fn with_bugs(
+        workload: Workload,
+        topology: Arc<Topology>,
+        label: &str,
+        seed: u64,
+        bugs: crate::Bugs,
+    ) -> Result<Simulation, SimulationError> {
+        let mut plan = Plan::new(workload, topology.nodes(), seed)?;
+        plan.bugs = bugs;
+        Simulation::of(plan, topology, label)
+    }
+
+    fn of(plan: Plan, topology: Arc<Topology>, label: &str) -> Result<Simulation, SimulationError> {
+        let nodes = plan.nodes;
+        let mut config = SwitchConfig::new(nodes);
+        config.window = Some(plan.window);
+        config.credits = [plan.workload.switch.credits; 4];
+        config.silence = plan.workload.switch.silence.map(|silence| silence / MICROSECOND);
+        config.stall = config.silence;
+        #[cfg(feature = "bugs")]
+        {
+            config.bug = plan.bugs.switch;
+        }
+        let alone = topology.switches() == 1;
+        let part = |switch| (!alone).then(|| Part { topology: topology.clone(), switch });
+        let switches =
+            (0..topology.switches()).map(|id| Switch::new(SwitchConfig { part: part(id), ..config.clone() }));
+        let simulation = Simulation {
+            nodes: (0..nodes as NodeId).map(|id| Node::new(id, &plan)).collect(),
+            links: (0..nodes).map(|_| Link::default()).collect(),
+            switches: switches.collect::<Result<_, _>>()?,
+            trunks: topology.trunks().iter().flat_map(|_| [Direction::default(), Direction::default()]).collect(),
+            label: label.to_owned(),
+            waited: [(0, 0); 4],
+            statistics: Statistics::default(),
+            agenda: Agenda::new(),
+            now: 0,
+            calls: 0,
+            started: 0,
+            shares: None,
+            faults_met: 0,
+            actions: Vec::new(),
+            switch_actions: Vec::new(),
+            topology,
+            plan,
+        };
+        for (index, fault) in simulation.plan.workload.faults.iter().enumerate() {
+            match fault.trunk {
+                Some([a, b]) if simulation.trunk_between(a, b).is_none() => {
+                    return Err(SimulationError::NoTrunk { fault: index + 1, a, b, topology: label.to_owned() });
+                }
+                _ => {}
+            }
+        }
+        Ok(simulation)
+    }
+
+    fn trunk_between(&self, a: SwitchId, b: SwitchId) -> Option<TrunkId> {
+        let other = |trunk: &&TrunkId| a != b && self.topology.other_end(**trunk, a) == b;
+        self.topology.trunks_of(a).iter().find(other).copied()
+    }
+
+    /// Sets the cluster up, performs all operations, and says how it went.
+    pub fn run(mut self) -> Result<Report, SimulationError> {
+        self.set_up()?;
+        self.operate()?;
+        Ok(self.report())
+    }
+
+    /// Switches everything on, and opens and joins what the workload needs.
+    pub fn set_up(&mut self) -> Result<(), SimulationError> {
+        if let Some(interval) = self.tick_interval() {
+            for switch in 0..self.switches.len() as u32 {
+                self.agenda.add(self.now + interval, Kind::Switch, switch);
+            }
+        }
+        for trunk in 0..self.topology.trunks().len() as TrunkId {
+            self.join_trunk(trunk);
+        }
+        self.run_until_idle();
+        // One after the other: what all have to hear of all is never under way at once.
+        for id in 0..self.nodes.len() {
+            self.connect(id as NodeId);
+            self.run_until_idle();
+        }
+        for id in 0..self.nodes.len() {
+            self.export(id as NodeId);
+        }
+        self.run_until_idle();
+        for id in 0..self.nodes.len() {
+            self.import(id as NodeId);
+        }
+        self.run_until_idle();
+        // First the homes, then the copies.
+        for home in [true, false] {
+            for id in 0..self.nodes.len() as NodeId {
+                match self.plan.home(id) {
+                    Some(to) if (to == id) == home => self.task(id, Task::Join { home: to }),
+                    _ => {}
+                }
+            }
+            self.run_until_idle();
+        }
+        match self.nodes.iter().find(|node| !node.guest.is_ready(node.id, &self.plan)) {
+            Some(node) => Err(SimulationError::SetUp { node: node.id }),
+            None => Ok(()),
+        }
+    }
+
+    fn export(&mut self, id: NodeId) {
+        let index = usize::from(id);
+        if self.plan.needs_data() && (self.plan.senders[index] > 0 || self.plan.needs_own_data()) {
+            self.task(id, Task::Export(Segment::Data));
+        }
+        if self.plan.has(Operation::Enqueue) && self.plan.senders[index] > 0 {
+            self.task(id, Task::Export(Segment::Queue));
+        }
+        if self.plan.home(id).is_some() {
+            self.task(id, Task::Export(Segment::Page));
+        }
+    }
+
+    fn import(&mut self, id: NodeId) {
+        let tasks = self.nodes[usize::from(id)].guest.imports(id, &self.plan);
+        for task in tasks {
+            self.task(id, task);
+        }
+    }
+
+    fn task(&mut self, id: NodeId, task: Task) {
+        self.with(id, |node, world| node.task(world, task));
+    }
+
+    /// Performs all operations; then lets everything come to rest.
+    pub fn operate(&mut self) -> Result<(), SimulationError> {
+        self.start_counting();
+        for id in 0..self.nodes.len() as NodeId {
+            self.with(id, |node, world| node.guest.begin(world, id));
+        }
+        for (index, fault) in self.plan.workload.faults.iter().enumerate() {
+            self.agenda.add(self.started.saturating_add(fault.at), Kind::Fault, index as u32);
+        }
+        let mut checked = 0;
+        while let Some(call) = self.next_call() {
+            self.call(call);
+            if self.statistics.under_way == 0 || self.calls - checked > 100_000 {
+                checked = self.calls;
+                if self.statistics.under_way == 0 && self.all_have_ended() {
+                    break;
+                }
+                if self.now - self.statistics.last_end.max(self.started) > self.patience() {
+                    break;
+                }
+            }
+        }
+        if self.statistics.under_way > 0 || !self.all_have_ended() {
+            let operations = self.statistics.under_way;
+            let after = crate::units::show_time(self.now - self.started);
+            return Err(SimulationError::Stuck { operations, after });
+        }
+        self.run_until_idle();
+        Ok(())
+    }
+
+    /// So long nothing may end before something is wrong: longer than every limit of a board, and every pause.
+    fn patience(&self) -> Time {
+        let load = &self.plan.workload.load;
+        let lasts = self.plan.workload.faults.iter().filter_map(|fault| Some(fault.at + fault.lasts?)).max();
+        10 * crate::units::SECOND + 2 * load.think + 2 * self.plan.interval * u64::from(load.burst) + lasts.unwrap_or(0)
+    }
+
+    fn all_have_ended(&mut self) -> bool {
+        (0..self.nodes.len()).all(|index| {
+            let id = index as NodeId;
+            !self.nodes[index].up || self.with(id, |node, world| node.guest.has_ended(world))
+        })
+    }
+
+    fn start_counting(&mut self) {
+        self.started = self.now;
+        self.statistics = Statistics::default();
+        self.calls = 0;
+        for link in &mut self.links {
+            link.up.start_counting();
+            link.down.start_counting();
+        }
+        self.trunks.iter_mut().for_each(|direction| direction.pipe.start_counting());
+        self.waited = Class::ALL.map(|class| self.waits(class)).map(|(all, credit, _)| (all, credit));
+    }
+
+    /// The moment, in picoseconds since everything was switched on.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// How often something was called since the operations began: what the wall time goes into.
+    pub fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// What the run has shown.
+    pub fn report(&self) -> Report {
+        report::report(self)
+    }
+
+    /// Packets of a class that have waited in the switches, those of them for a credit, and the most for one output, since everything was
+    /// switched on.
+    fn waits(&self, class: Class) -> (u64, u64, u64) {
+        let ports = self.switches.iter().flat_map(|switch| &switch.statistics().ports);
+        let counted = ports.map(|port| &port.classes[class as usize]);
+        counted.fold((0, 0, 0), |(all, credit, deepest), c| {
+            (all + c.stalls, credit + c.credit_stalls, deepest.max(c.depth_max))
+        })
+    }
+
+    /// The same, of the operations; the deepest queue is that of the set-up too.
+    pub(crate) fn waits_of_operations(&self, class: Class) -> (u64, u64, u64) {
+        let ((all, credit, deepest), before) = (self.waits(class), self.waited[class as usize]);
+        (all - before.0, credit - before.1, deepest)
+    }
+
+    pub(crate) fn trunk_reports(&self, duration: Time) -> Vec<TrunkReport> {
+        let directions = self.topology.trunks().iter().flat_map(|trunk| [(trunk.a, trunk.b), (trunk.b, trunk.a)]);
+        directions
+            .zip(&self.trunks)
+            .map(|((from, to), Direction { pipe, .. })| TrunkReport {
+                from,
+                to,
+                packets: pipe.packets,
+                bytes: pipe.bytes,
+                load_milli: report::share_milli(pipe.busy, duration),
+            })
+            .collect()
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    // ---- the loop ----
+
+    fn next_call(&mut self) -> Option<(Kind, u32)> {
+        let (at, kind, number) = self.agenda.next()?;
+        self.now = at;
+        self.calls += 1;
+        Some((kind, number))
+    }
+
+    /// Until nothing is under way: only limits are left that nothing will exceed, and faults.
+    fn run_until_idle(&mut self) {
+        while self.agenda.is_busy() {
+            let Some(call) = self.next_call() else { return };
+            self.call(call);
+        }
+    }
+
+    fn call(&mut self, (kind, number): (Kind, u32)) {
+        let index = number as usize;
+        // A node that hangs does nothing, and its switch does not see why.
+        if !matches!(kind, Kind::Fault | Kind::Up | Kind::Trunk | Kind::Room | Kind::Switch) {
+            let until = self.nodes[index].hangs_until;
+            if until > self.now {
+                return self.agenda.add(until, kind, number);
+            }
+        }
+        let id = number as NodeId;
+        match kind {
+            Kind::Fault => self.fault(index),
+            Kind::Up => {
+                let pipe = &mut self.links[index].up;
+                let Some(frame) = pipe.receive(self.now) else { return };
+                if let Some(at) = pipe.next() {
+                    self.agenda.add(at.max(self.now), kind, number);
+                }
+                self.switch_event(self.switch_of(id), SwitchEvent::Frame { port: number, frame });
+            }
+            Kind::Trunk => {
+                let pipe = &mut self.trunks[index].pipe;
+                let Some(frame) = pipe.receive(self.now) else { return };
+                if let Some(at) = pipe.next() {
+                    self.agenda.add(at.max(self.now), kind, number);
+                }
+                // What comes by one direction comes to the end from which the other starts.
+                let other = number ^ 1;
+                self.switch_event(
+                    self.start_of(other),
+                    SwitchEvent::Frame { port: self.trunk_port(number / 2), frame },
+                );
+            }
+            Kind::Down => {
+                let pipe = &mut self.links[index].down;
+                let Some(frame) = pipe.receive(self.now) else { return };
+                if let Some(at) = pipe.next() {
+                    self.agenda.add(at.max(self.now), kind, number);
+                }
+                self.with(id, |node, world| node.arrive(world, frame));
+            }
+            Kind::Room => {
+                let room = self.plan.workload.switch.room;
+                match number.checked_sub(self.plan.nodes) {
+                    None => {
+                        let frames = self.links[index].room.free(room);
+                        self.switch_event(self.switch_of(id), SwitchEvent::PortRoom { port: number, frames });
+                    }
+                    Some(direction) => {
+                        let frames = self.trunks[direction as usize].room.free(room);
+                        let port = self.trunk_port(direction / 2);
+                        self.switch_event(self.start_of(direction), SwitchEvent::PortRoom { port, frames });
+                    }
+                }
+            }
+            Kind::Step => self.with(id, |node, world| node.step(world)),
+            Kind::Processor => {
+                self.with(id, |node, world| node.issue(world));
+                self.take_shares(index);
+            }
+            Kind::Driver => self.with(id, |node, world| node.interrupt(world)),
+            Kind::Consumer => self.with(id, |node, world| node.consume(world)),
+            Kind::Deadline => self.with(id, |node, world| node.deadline(world)),
+            Kind::Link => self.reconnect(id),
+            Kind::Switch => {
+                let now = self.now / MICROSECOND;
+                self.switch_event(number as SwitchId, SwitchEvent::Tick { now });
+                if let Some(interval) = self.tick_interval() {
+                    self.agenda.add(self.now + interval, kind, number);
+                }
+            }
+        }
+    }
+
+    /// What each has got as long as all wanted more.
+    fn take_shares(&mut self, index: usize) {
+        if self.shares.is_none() && self.nodes[index].guest.left == 0 {
+            let shares = self.nodes.iter().map(|node| node.guest.completed).collect();
+            self.shares = Some((self.now, shares));
+        }
+    }
+
+    fn with<T>(&mut self, id: NodeId, what: impl FnOnce(&mut Node, &mut World<'_>) -> T) -> T {
+        let index = usize::from(id);
+        let mut world = World {
+            now: self.now,
+            plan: &self.plan,
+            agenda: &mut self.agenda,
+            statistics: &mut self.statistics,
+            link: &mut self.links[index],
+            actions: std::mem::take(&mut self.actions),
+        };
+        let result = what(&mut self.nodes[index], &mut world);
+        self.actions = world.actions;
+        result
+    }
+
+    // ---- the switches ----
+
+    fn switch_of(&self, node: NodeId) -> SwitchId {
+        self.topology.switch_of(node).unwrap_or(0)
+    }
+
+    /// The switch from which a direction of a trunk starts.
+    fn start_of(&self, direction: u32) -> SwitchId {
+        let trunk = self.topology.trunks().get(direction as usize / 2);
+        trunk.map_or(0, |trunk| if direction % 2 == 0 { trunk.a } else { trunk.b })
+    }
+
+    /// The port of a trunk at both of its ends; those of nodes are numbered by these.
+    fn trunk_port(&self, trunk: u32) -> u32 {
+        self.plan.nodes + trunk
+    }
+
+    fn tick_interval(&self) -> Option<Time> {
+        self.plan.workload.switch.silence.map(|silence| silence / 4)
+    }
+
+    fn switch_event(&mut self, switch: SwitchId, event: SwitchEvent) {
+        let mut actions = std::mem::take(&mut self.switch_actions);
+        self.switches[usize::from(switch)].handle(event, &mut actions);
+        let nodes = self.plan.nodes;
+        let mut ended = Vec::new();
+        for action in actions.drain(..) {
+            match action {
+                SwitchAction::Send(port, frame) => {
+                    let costs = &self.plan.workload.costs;
+                    match port.checked_sub(nodes) {
+                        None => {
+                            let link = &mut self.links[port as usize];
+                            link.send_down(self.now, frame, port as NodeId, costs, &mut self.agenda);
+                        }
+                        Some(trunk) => {
+                            let from_upper = self.topology.trunks()[trunk as usize].a != switch;
+                            let number = 2 * trunk + u32::from(from_upper);
+                            let direction = &mut self.trunks[number as usize];
+                            direction.send(self.now, frame, number, nodes + number, costs, &mut self.agenda);
+                        }
+                    }
+                }
+                SwitchAction::Close(port) => ended.push(port),
+                SwitchAction::Notice(_) => {}
+            }
+        }
+        self.switch_actions = actions;
+        for port in ended {
+            match port.checked_sub(nodes) {
+                None => self.thrown_out(port as NodeId),
+                Some(trunk) => self.break_trunk(trunk as TrunkId),
+            }
+        }
+    }
+
+    /// The switch has ended a link. The board learns of it, when it looks, and says hello again.
+    fn thrown_out(&mut self, id: NodeId) {
+        self.statistics.thrown_out += 1;
+        self.cut_link(id);
+        self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
+        self.agenda.add(self.now + self.plan.workload.costs.link_latency, Kind::Link, id.into());
+    }
+
+    fn reconnect(&mut self, id: NodeId) {
+        if self.nodes[usize::from(id)].up {
+            self.with(id, |node, world| node.link_down(world));
+            self.open_port(id);
+            self.with(id, |node, world| node.say_hello(world));
+        }
+    }
+
+    fn connect(&mut self, id: NodeId) {
+        self.open_port(id);
+        self.with(id, |node, world| node.start(world));
+    }
+
+    fn open_port(&mut self, id: NodeId) {
+        let room = self.plan.workload.switch.room;
+        self.links[usize::from(id)].room.open(room);
+        self.switch_event(self.switch_of(id), SwitchEvent::PortOpened { port: id.into(), room });
+    }
+
+    /// What is on a link is lost.
+    fn cut_link(&mut self, id: NodeId) {
+        let link = &mut self.links[usize::from(id)];
+        self.statistics.lost += link.up.cut() + link.down.cut();
+    }
+
+    fn join_trunk(&mut self, trunk: TrunkId) {
+        let room = self.plan.workload.switch.room;
+        for direction in [2 * u32::from(trunk), 2 * u32::from(trunk) + 1] {
+            self.trunks[direction as usize].room.open(room);
+            let port = self.trunk_port(trunk.into());
+            self.switch_event(self.start_of(direction), SwitchEvent::TrunkOpened { port, room, trunk });
+        }
+    }
+
+    /// Both ends learn of it; what is on the way is lost.
+    fn break_trunk(&mut self, trunk: TrunkId) {
+        for direction in [2 * u32::from(trunk), 2 * u32::from(trunk) + 1] {
+            self.statistics.lost += self.trunks[direction as usize].pipe.cut();
+            let port = self.trunk_port(trunk.into());
+            self.switch_event(self.start_of(direction), SwitchEvent::PortClosed { port });
+        }
+    }
+
+    // ---- faults ----
+
+    fn fault(&mut self, index: usize) {
+        self.faults_met += 1;
+        let Fault { kind, node, trunk, lasts, .. } = self.plan.workload.faults[index];
+        if let Some(trunk) = trunk.and_then(|[a, b]| self.trunk_between(a, b)) {
+            return match kind {
+                FaultKind::TrunkDown => self.break_trunk(trunk),
+                _ => self.join_trunk(trunk),
+            };
+        }
+        let Some(id) = node else { return };
+        let up = self.nodes[usize::from(id)].up;
+        match kind {
+            FaultKind::Crash if up => self.crash(id),
+            FaultKind::Rejoin if !up => self.rejoin(id),
+            FaultKind::Hang if up => {
+                self.nodes[usize::from(id)].hangs_until = self.now.saturating_add(lasts.unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+
+    fn crash(&mut self, id: NodeId) {
+        self.cut_link(id);
+        self.switch_event(self.switch_of(id), SwitchEvent::PortClosed { port: id.into() });
+        self.with(id, |node, world| {
+            node.guest.abort(world);
+            node.up = false;
+        });
+        let mut next = Node::new(id, &self.plan);
+        next.guest.succeed(&self.nodes[usize::from(id)].guest);
+        self.nodes[usize::from(id)] = next;
+    }
+
+    fn rejoin(&mut self, id: NodeId) {
+        self.connect(id);
+        self.export(id);
+        self.import(id);
+        self.with(id, |node, world| node.guest.resume(world, id));
+    }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a run counts.
+
+use crate::histogram::Histogram;
+use crate::units::Time;
+use crate::workload::Operation;
+
+/// Operations of one kind.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OperationStatistics {
+    pub(crate) issued: u64,
+    /// Of those that were performed.
+    pub(crate) latency: Histogram,
+    /// Ended with an error.
+    pub(crate) failed: u64,
+    /// Not issued: their partner was unreachable.
+    pub(crate) refused: u64,
+    /// Under way when their own node crashed.
+    pub(crate) aborted: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The whole cluster's.
+#[derive(Debug, Default)]
+pub(crate) struct Statistics {
+    /// By [`Operation::ALL`].
+    pub(crate) operations: [OperationStatistics; 7],
+    /// Packets that boards gave to their links.
+    pub(crate) sent: u64,
+    /// Packets that boards took from their links.
+    pub(crate) delivered: u64,
+    /// Of those of each class.
+    pub(crate) delivered_of: [u64; 4],
+    /// Packets on links and trunks that broke.
+    pub(crate) lost: u64,
+    /// Elements that consumers took.
+    pub(crate) consumed: u64,
+    /// Stores and elements that came after a later one of their pair, twice, or not at all.
+    pub(crate) disorder: u64,
+    /// The last operation ended.
+    pub(crate) last_end: Time,
+    /// Overflows of queues that drivers handled.
+    pub(crate) overflows: u64,
+    /// Boards whose link the switch ended.
+    pub(crate) thrown_out: u64,
+    /// Operations under way.
+    pub(crate) under_way: u64,
+}
+
+impl Statistics {
+    pub(crate) fn of(&mut self, operation: Operation) -> &mut OperationStatistics {
+        &mut self.operations[operation as usize]
+    }
+}

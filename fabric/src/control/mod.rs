@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control socket: what a running fabric can be asked and told (`docs/control.md`).
+//!
+//! ```text
+//!   ctl, top, scripts ── ControlClient ══ Unix stream, lines of JSON ══ ControlServer ── Controlled (the fabric)
+//! ```
+//!
+//! [`protocol`] has requests and answers, [`snapshot`] what is counted and reported, [`target`] how links, trunks and faults are
+//! named. All three are used by both ends. The server is driven by the fabric's own loop and knows the fabric only as
+//! [`Controlled`].
+
+mod client;
+pub mod protocol;
+mod server;
+pub mod snapshot;
+pub mod target;
+
+pub use client::{ClientError, ControlClient};
+pub use protocol::{Done, ErrorAnswer, ErrorKind, Request, Response};
+pub use server::{ControlServer, Controlled, Limits};
+pub use snapshot::Snapshot;
+pub use target::{FaultSpec, Target};
+
+use std::path::{Path, PathBuf};
+
+/// The control socket of a fabric that listens at `listen`, unless it was told otherwise: the same path with `.control` behind it.
+pub fn default_path(listen: &Path) -> PathBuf {
+    let mut path = listen.as_os_str().to_owned();
+    path.push(".control");
+    path.into()
+}

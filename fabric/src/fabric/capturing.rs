@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Captures of what goes into the switches and what comes out, with a note of each fault on purpose.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use log::{info, warn};
+use switch_core::{Attached, SwitchConfig};
+use telegraphos_capture::{CaptureError, CaptureOptions, Link, Recorder};
+use telegraphos_transport::faults::{FaultEvent, FaultSink};
+
+use super::Fabric;
+
+/// Faults between two rounds of the loop that are noted; more are only counted.
+const MOST_NOTES: usize = 1024;
+
+/// Faults as they happen, until the loop writes them down.
+#[derive(Debug, Default)]
+pub(super) struct Notes(Mutex<Vec<(String, u64, String)>>);
+
+impl FaultSink for Notes {
+    fn fault(&self, event: &FaultEvent<'_>) {
+        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if notes.len() < MOST_NOTES {
+            let what = format!("fault: {} of number {}, {:?}", event.kind.name(), event.number, event.direction);
+            notes.push((event.link.to_owned(), event.now, what));
+        }
+    }
+}
+
+/// A capture that is going on.
+#[derive(Debug)]
+pub(super) struct Capturing {
+    pub(super) recorder: Recorder,
+    pub(super) file: PathBuf,
+    /// What is captured; none means all.
+    pub(super) links: Vec<Link>,
+    notes: Arc<Notes>,
+}
+
+impl Fabric {
+    /// Begins a capture; an earlier one ends.
+    pub(super) fn start_capture(&mut self, mut options: CaptureOptions) -> Result<(), CaptureError> {
+        self.stop_capture();
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
+        options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock());
+        options.late = self.accepted > 0;
+        let (file, links) = (options.file.clone(), options.links.clone());
+        let switches: Vec<(u16, &SwitchConfig)> =
+            self.switches.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
+        let mut recorder = Recorder::create(options, &switches)?;
+        for hosted in &self.switches {
+            for (attached, port, _) in hosted.switch.open_ports() {
+                recorder.port(hosted.id, port, attached);
+            }
+        }
+        let notes = Arc::new(Notes::default());
+        for link in self.faults.all() {
+            link.report_to(Some(notes.clone()));
+        }
+        info!("capturing to {}", file.display());
+        self.capturing = Some(Capturing { recorder, file, links, notes });
+        Ok(())
+    }
+
+    /// Ends the capture, if there is one.
+    pub(super) fn stop_capture(&mut self) {
+        let Some(capturing) = self.capturing.take() else { return };
+        for link in self.faults.all() {
+            link.report_to(None);
+        }
+        match capturing.recorder.finish(self.now) {
+            Ok(counted) => info!("captured {} records, {} bytes", counted.records, counted.bytes),
+            Err(why) => warn!("{why}"),
+        }
+    }
+
+    /// Writes down what happened to links, and says so if the capture has stopped by itself.
+    pub(super) fn tend_capture(&mut self) {
+        let Some(capturing) = &mut self.capturing else { return };
+        let notes = std::mem::take(&mut *capturing.notes.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for (name, now, text) in notes {
+            let found = self.switches.iter().find_map(|hosted| {
+                let port = hosted.switch.statistics().ports.iter().find(|port| match port.attached {
+                    Attached::Node(node) => name == super::faults::link_name(node),
+                    Attached::Trunk(trunk, _) => {
+                        let end = self.trunks.iter().find(|end| end.trunk == trunk);
+                        end.is_some_and(|end| name == super::faults::trunk_name(&end.name))
+                    }
+                })?;
+                Some((
+                    hosted.id,
+                    match port.attached {
+                        Attached::Node(node) => Link::Node(node),
+                        Attached::Trunk(_, to) => Link::Trunk(hosted.id, to),
+                    },
+                ))
+            });
+            if let Some((switch, link)) = found {
+                capturing.recorder.comment(switch, link, &text, now);
+            }
+        }
+        if let Some(why) = capturing.recorder.stopped() {
+            warn!("{why}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is made to go wrong with links and trunks: named `node:3` and `trunk:left-middle`, `*` for all.
+//!
+//! Trunks have a place for faults from the start (below RDP and QUIC, where those carry them). The link of a node gets one when it is
+//! to have its first fault: until then nothing is between its socket and the switch.
+
+use log::{info, warn};
+use switch_core::{Attached, PortId};
+use telegraphos_transport::faults::{FaultPlan, FaultyTransport, LinkFaults, UnknownLink};
+use telegraphos_wire::NodeId;
+
+use super::Fabric;
+use super::config::FabricError;
+use super::connection::Role;
+use super::watch::Source;
+
+/// The name of a node's link.
+pub(super) fn link_name(node: NodeId) -> String {
+    format!("node:{node}")
+}
+
+/// The name of a trunk, by those of its switches, the first in the topology first.
+pub(super) fn trunk_name(name: &str) -> String {
+    format!("trunk:{name}")
+}
+
+impl Fabric {
+    /// Every link and trunk of this process has a name, whether it is up or not.
+    pub(super) fn name_links(&self) {
+        for hosted in &self.switches {
+            for port in &hosted.switch.statistics().ports {
+                if let Attached::Node(node) = port.attached {
+                    self.faults.link(&link_name(node));
+                }
+            }
+        }
+        for end in &self.trunks {
+            self.faults.link(&trunk_name(&end.name));
+        }
+    }
+
+    /// Changes what is wrong with a link or trunk.
+    pub(super) fn set_faults(&mut self, name: &str, plan: FaultPlan) -> Result<(), UnknownLink> {
+        self.faults.set(name, plan)?;
+        self.place_faults();
+        Ok(())
+    }
+
+    /// Does what the schedule says for now.
+    pub(super) fn run_schedule(&mut self) {
+        if self.schedule.deadline().is_none_or(|at| at > self.now) {
+            return;
+        }
+        let (done, unknown) = self.schedule.apply(self.now, &self.faults);
+        for change in done {
+            info!("as scheduled: {}: {}", change.links.join(", "), change.plan);
+        }
+        for e in unknown {
+            warn!("scheduled faults: {e}");
+        }
+        self.place_faults();
+    }
+
+    /// Gives the links that are to have faults a place for them.
+    pub(super) fn place_faults(&mut self) {
+        for hosted in 0..self.switches.len() {
+            let ports: Vec<(PortId, NodeId)> = self.switches[hosted]
+                .switch
+                .open_ports()
+                .filter_map(|(attached, port, _)| match attached {
+                    Attached::Node(node) => Some((port, node)),
+                    Attached::Trunk(..) => None,
+                })
+                .collect();
+            for (port, node) in ports {
+                self.place_faults_of(port, node);
+            }
+        }
+    }
+
+    /// The same for one link. A link that cannot have a place is ended: it is to be disturbed in any case.
+    pub(super) fn place_faults_of(&mut self, port: PortId, node: NodeId) {
+        let Some(link) = self.faults.find(&link_name(node)).filter(|link| link.plan() != FaultPlan::default()) else {
+            return;
+        };
+        let Some(connection) = self.connections.get(port as usize).and_then(Option::as_ref) else { return };
+        if connection.faulty || matches!(connection.role, Role::Trunk(_)) {
+            return;
+        }
+        if let Err(e) = self.wrap(port, link) {
+            self.complain(format_args!("node {node}: no place for its faults: {e}; its link is ended"));
+            if let Some(connection) = self.connection(port) {
+                connection.closing = true;
+            }
+            self.touch(port);
+        }
+    }
+
+    fn wrap(&mut self, port: PortId, link: LinkFaults) -> Result<(), FabricError> {
+        let Some(mut connection) = self.connections.get_mut(port as usize).and_then(Option::take) else {
+            return Ok(());
+        };
+        self.watch.remove(connection.transport.fd())?;
+        let transport = FaultyTransport::new(connection.transport, link).map_err(|e| FabricError::System {
+            what: "make a place for faults",
+            errno: rustix::io::Errno::from_io_error(&e).unwrap_or(rustix::io::Errno::IO),
+        })?;
+        connection.transport = Box::new(transport);
+        (connection.faulty, connection.watched) = (true, false);
+        self.watch.add(connection.transport.fd(), Source::Port(port))?;
+        self.connections[port as usize] = Some(connection);
+        self.touch(port);
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the loop waits for: descriptors by what they are, and the handle that ends it.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+
+use super::config::{FabricError, system};
+
+/// Whose descriptor it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    Stop,
+    Listener,
+    /// The control socket, with all its clients.
+    Control,
+    /// The acceptor of a trunk, by its index.
+    Acceptor(u32),
+    Port(u32),
+}
+
+impl Source {
+    fn data(self) -> epoll::EventData {
+        let (kind, index) = match self {
+            Source::Stop => (0, 0),
+            Source::Listener => (1, 0),
+            Source::Acceptor(index) => (2, index),
+            Source::Port(port) => (3, port),
+            Source::Control => (4, 0),
+        };
+        epoll::EventData::new_u64(kind << 32 | u64::from(index))
+    }
+
+    fn of(data: u64) -> Source {
+        let index = data as u32;
+        match data >> 32 {
+            0 => Source::Stop,
+            1 => Source::Listener,
+            2 => Source::Acceptor(index),
+            3 => Source::Port(index),
+            _ => Source::Control,
+        }
+    }
+}
+
+/// Ends a running [`Fabric`](super::Fabric) from another thread or a signal handler's thread.
+#[derive(Clone, Debug)]
+pub struct ShutdownHandle(Arc<OwnedFd>);
+
+impl ShutdownHandle {
+    /// A handle for a fabric to come ([`Fabric::bind_with`](super::Fabric::bind_with)), so that signals can be caught before there is a
+    /// socket.
+    pub fn new() -> Result<ShutdownHandle, FabricError> {
+        let fd =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("create an event descriptor"))?;
+        Ok(ShutdownHandle(Arc::new(fd)))
+    }
+
+    /// Makes [`Fabric::run`](super::Fabric::run) return, now or when it is called.
+    pub fn shut_down(&self) {
+        // It fails only if it has been called 2^64 - 2 times, which shuts down just as well.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+/// An epoll set.
+#[derive(Debug)]
+pub(super) struct Watch {
+    epoll: OwnedFd,
+}
+
+/// What one wait of [`Watch`] brings at most, reused; it stays in its thread.
+pub(super) struct Events(Vec<epoll::Event>);
+
+impl Events {
+    pub(super) fn new() -> Events {
+        Events(Vec::with_capacity(256))
+    }
+}
+
+/// Readable, or ended.
+const READ: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
+
+/// What a descriptor is ready for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ready {
+    pub(super) source: Source,
+    /// The other end has gone, or the descriptor is broken.
+    pub(super) ended: bool,
+}
+
+impl Watch {
+    pub(super) fn new(stop: &ShutdownHandle) -> Result<Watch, FabricError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
+        let watch = Watch { epoll };
+        let fd: &OwnedFd = &stop.0;
+        epoll::add(&watch.epoll, fd, Source::Stop.data(), epoll::EventFlags::IN)
+            .map_err(system("watch a descriptor"))?;
+        Ok(watch)
+    }
+
+    pub(super) fn add(&self, fd: BorrowedFd<'_>, source: Source) -> Result<(), FabricError> {
+        epoll::add(&self.epoll, fd, source.data(), READ).map_err(system("watch a descriptor"))
+    }
+
+    /// Watches for writable, too, or no more.
+    pub(super) fn writable(&self, fd: BorrowedFd<'_>, source: Source, on: bool) -> Result<(), FabricError> {
+        let flags = if on { READ | epoll::EventFlags::OUT } else { READ };
+        epoll::modify(&self.epoll, fd, source.data(), flags).map_err(system("watch a descriptor"))
+    }
+
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> Result<(), FabricError> {
+        epoll::delete(&self.epoll, fd).map_err(system("watch a descriptor"))
+    }
+
+    /// Sleeps until something is ready, for at most so many microseconds, if given; what is ready is appended.
+    pub(super) fn wait(
+        &self,
+        limit: Option<u64>,
+        events: &mut Events,
+        ready: &mut Vec<Ready>,
+    ) -> Result<(), FabricError> {
+        let limit = limit.map(|us| Timespec {
+            tv_sec: (us / 1_000_000) as i64,
+            // Not before the time has come: epoll counts milliseconds where the kernel has no finer call.
+            tv_nsec: (us % 1_000_000 * 1000) as _,
+        });
+        events.0.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut events.0), limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(system("wait for events")(e)),
+        }
+        const ENDED: epoll::EventFlags =
+            epoll::EventFlags::HUP.union(epoll::EventFlags::ERR).union(epoll::EventFlags::RDHUP);
+        // Copies: events are packed.
+        ready.extend(events.0.iter().map(|event| {
+            let (data, flags) = (event.data, event.flags);
+            Ready { source: Source::of(data.u64()), ended: flags.intersects(ENDED) }
+        }));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_survive_their_number() {
+        for source in [
+            Source::Stop,
+            Source::Listener,
+            Source::Control,
+            Source::Acceptor(7),
+            Source::Port(0),
+            Source::Port(u32::MAX),
+        ] {
+            assert_eq!(Source::of(source.data().u64()), source);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! As much of HTTP as a scraper needs: one `GET /metrics` per connection.
+
+/// Bytes of the longest request.
+pub(crate) const MAX_REQUEST: usize = 8 << 10;
+const MAX_HEADERS: usize = 64;
+
+/// What to do about the bytes that have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// More must come.
+    Incomplete,
+    /// The metrics; only their head if `head`.
+    Metrics { head: bool },
+    /// Something else: the status with which to refuse it.
+    Refused(u16),
+}
+
+pub(crate) fn parse(bytes: &[u8]) -> Asked {
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Complete(_)) => {}
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_REQUEST => return Asked::Incomplete,
+        Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => return Asked::Refused(431),
+        Err(_) => return Asked::Refused(400),
+    }
+    let path = request.path.unwrap_or_default();
+    let path = path.split_once('?').map_or(path, |(path, _)| path);
+    match (path, request.method) {
+        ("/metrics", Some("GET")) => Asked::Metrics { head: false },
+        ("/metrics", Some("HEAD")) => Asked::Metrics { head: true },
+        ("/metrics", _) => Asked::Refused(405),
+        _ => Asked::Refused(404),
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        431 => "Request Header Fields Too Large",
+        _ => "Service Unavailable",
+    }
+}
+
+fn response(status: u16, kind: &str, body: &str, head: bool) -> Vec<u8> {
+    let reason = reason(status);
+    let allow = if status == 405 { "Allow: GET, HEAD\r\n" } else { "" };
+    let mut bytes = format!(
+        "HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
+        body.len()
+    );
+    if !head {
+        bytes.push_str(body);
+    }
+    bytes.into_bytes()
+}
+
+pub(crate) fn metrics(body: &str, head: bool) -> Vec<u8> {
+    response(200, "application/openmetrics-text; version=1.0.0; charset=utf-8", body, head)
+}
+
+pub(crate) fn refuse(status: u16) -> Vec<u8> {
+    let hint = match status {
+        400 => "expected a request such as GET /metrics HTTP/1.1",
+        404 => "expected /metrics",
+        405 => "expected GET",
+        431 => "expected at most 64 header fields in 8192 bytes",
+        _ => "the fabric did not answer",
+    };
+    response(status, "text/plain; charset=utf-8", &format!("{status} {}: {hint}\n", reason(status)), false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_get_metrics_is_served() {
+        let host = "Host: x\r\n\r\n";
+        for (line, asked) in [
+            ("GET /metrics HTTP/1.1", Asked::Metrics { head: false }),
+            ("GET /metrics?x=1 HTTP/1.0", Asked::Metrics { head: false }),
+            ("HEAD /metrics HTTP/1.1", Asked::Metrics { head: true }),
+            ("POST /metrics HTTP/1.1", Asked::Refused(405)),
+            ("GET / HTTP/1.1", Asked::Refused(404)),
+            ("GET /metricsx HTTP/1.1", Asked::Refused(404)),
+            ("BREW /coffee HTTP/1.1", Asked::Refused(404)),
+            ("GET /metrics", Asked::Refused(400)),
+            ("\x16\x03\x01", Asked::Refused(400)),
+        ] {
+            assert_eq!(parse(format!("{line}\r\n{host}").as_bytes()), asked, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn requests_are_bounded() {
+        assert_eq!(parse(b""), Asked::Incomplete);
+        assert_eq!(parse(b"GET /metr"), Asked::Incomplete);
+        let many = format!("GET /metrics HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(MAX_HEADERS + 1));
+        assert_eq!(parse(many.as_bytes()), Asked::Refused(431));
+        let long = format!("GET /metrics HTTP/1.1\r\na: {}", "b".repeat(MAX_REQUEST));
+        assert_eq!(parse(long.as_bytes()), Asked::Refused(431));
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A snapshot as OpenMetrics text. `docs/monitoring.md` lists the names.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::control::snapshot::{Flow, Flows, PerClass, Port, PortState, Snapshot, TrunkEnd, class_name};
+
+/// The text of all metrics.
+pub fn encode(snapshot: Snapshot) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Metrics(snapshot)));
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+#[derive(Debug)]
+struct Metrics(Snapshot);
+
+/// A value of a metric: counters only rise.
+enum Number {
+    Counter(u64),
+    Seconds(f64),
+    Gauge(u64),
+    GaugeSeconds(f64),
+}
+
+impl Number {
+    fn kind(&self) -> MetricType {
+        match self {
+            Number::Counter(_) | Number::Seconds(_) => MetricType::Counter,
+            Number::Gauge(_) | Number::GaugeSeconds(_) => MetricType::Gauge,
+        }
+    }
+
+    fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Number::Counter(n) => ConstCounter::new(*n).encode(encoder),
+            Number::Seconds(s) => ConstCounter::new(*s).encode(encoder),
+            Number::Gauge(n) => ConstGauge::new(*n).encode(encoder),
+            Number::GaugeSeconds(s) => ConstGauge::new(*s).encode(encoder),
+        }
+    }
+}
+
+fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+/// A metric without labels.
+fn one(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, number: Number) -> fmt::Result {
+    number.encode(encoder.encode_descriptor(name, help, None, number.kind())?)
+}
+
+/// A metric with labels: one sample each; without samples, nothing.
+fn family<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (L, Number)>,
+) -> fmt::Result {
+    let mut samples = samples.into_iter().peekable();
+    let Some((_, first)) = samples.peek() else { return Ok(()) };
+    let mut metric = encoder.encode_descriptor(name, help, None, first.kind())?;
+    for (labels, number) in samples {
+        number.encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+type Label = (&'static str, String);
+
+/// What is counted for each class and direction: its name and help for ports and for trunks, and where it is found.
+struct Counted {
+    name: &'static str,
+    help: &'static str,
+    value: fn(&Flow) -> u64,
+    number: fn(u64) -> Number,
+}
+
+const COUNTED: [Counted; 6] = [
+    Counted { name: "packets", help: "Packets on the link", value: |f| f.packets, number: Number::Counter },
+    Counted { name: "bytes", help: "Bytes of packets on the link", value: |f| f.bytes, number: Number::Counter },
+    Counted { name: "queue_packets", help: "Packets in the switch now", value: |f| f.depth, number: Number::Gauge },
+    Counted {
+        name: "queue_packets_max",
+        help: "The most packets that ever were in the switch",
+        value: |f| f.depth_max,
+        number: Number::Gauge,
+    },
+    Counted {
+        name: "stalls",
+        help: "Packets that had to wait for a credit, for room or for others",
+        value: |f| f.stalls,
+        number: Number::Counter,
+    },
+    Counted {
+        name: "dropped_packets",
+        help: "Packets dropped because their sender or receiver had gone",
+        value: |f| f.dropped,
+        number: Number::Counter,
+    },
+];
+
+/// Samples of one counter for each class and direction. A way that nothing has ever taken has packets and bytes, both 0, and
+/// no more.
+fn flows<'a>(
+    classes: &'a PerClass<Flows>,
+    labels: Vec<Label>,
+    counted: &'a Counted,
+) -> impl Iterator<Item = (Vec<Label>, Number)> + 'a {
+    let always = ["packets", "bytes"].contains(&counted.name);
+    classes.iter().flat_map(|(class, f)| [(class, "received", f.received), (class, "sent", f.sent)]).filter_map(
+        move |(class, direction, flow)| {
+            let value = (counted.value)(&flow);
+            if !always && value == 0 && flow.packets == 0 {
+                return None;
+            }
+            let mut labels = labels.clone();
+            labels.push(("class", class_name(class).to_owned()));
+            labels.push(("direction", direction.to_owned()));
+            Some((labels, (counted.number)(value)))
+        },
+    )
+}
+
+fn of_port(port: &Port) -> Vec<Label> {
+    vec![("switch", port.switch.to_string()), ("node", port.node.to_string())]
+}
+
+fn of_trunk(trunk: &TrunkEnd) -> Vec<Label> {
+    vec![("trunk", trunk.name.clone()), ("switch", trunk.switch.to_string())]
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.process(&mut encoder)?;
+        self.ports(&mut encoder)?;
+        self.trunks(&mut encoder)?;
+        self.pairs(&mut encoder)
+    }
+}
+
+impl Metrics {
+    fn process(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Snapshot { process, totals, nodes, .. } = &self.0;
+        let version = [("version", process.version.clone())];
+        family(e, "telegraphos_build", "The version of the fabric, as a label", [(version, Number::Gauge(1))])?;
+        one(e, "telegraphos_uptime_seconds", "Time since the start", Number::GaugeSeconds(seconds(process.uptime_us)))?;
+        one(e, "telegraphos_memory_bytes", "Resident memory", Number::Gauge(process.memory))?;
+        one(e, "telegraphos_cpu_seconds", "Processor time used", Number::Seconds(seconds(process.cpu_us)))?;
+        one(e, "telegraphos_wakeups", "Times the loop was woken", Number::Counter(process.wakeups))?;
+        one(e, "telegraphos_nodes", "Nodes of the cluster, present or not", Number::Gauge(u64::from(*nodes)))?;
+        one(e, "telegraphos_joins", "Nodes that joined", Number::Counter(totals.joined))?;
+        one(e, "telegraphos_refused_joins", "Joiners refused", Number::Counter(totals.refused))?;
+        one(e, "telegraphos_violations", "Nodes and trunks thrown out", Number::Counter(totals.violations))?;
+        let help = "Requests to absent nodes that a switch answered";
+        one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))
+    }
+
+    fn ports(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let ports = &self.0.ports;
+        let up = |p: &Port| u64::from(p.state == PortState::Up);
+        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(up(p))));
+        family(e, "telegraphos_node_up", "Whether the node is present", samples)?;
+        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(u64::from(p.incarnation))));
+        family(e, "telegraphos_node_incarnation", "The node's incarnation", samples)?;
+        let samples = ports.iter().map(|p| (of_port(p), Number::Counter(p.joins)));
+        family(e, "telegraphos_node_joins", "How often the node joined", samples)?;
+        for counted in &COUNTED {
+            let name = format!("telegraphos_{}", counted.name);
+            let samples = ports.iter().flat_map(|p| flows(&p.classes, of_port(p), counted));
+            family(e, &name, counted.help, samples)?;
+        }
+        Ok(())
+    }
+
+    fn trunks(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let trunks = &self.0.trunks;
+        let samples = trunks.iter().map(|t| {
+            let mut labels = of_trunk(t);
+            labels.push(("peer", t.peer.to_string()));
+            labels.push(("transport", t.transport.clone()));
+            (labels, Number::Gauge(u64::from(t.up)))
+        });
+        family(e, "telegraphos_trunk_up", "Whether packets can cross the trunk", samples)?;
+        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Gauge(t.session)));
+        family(e, "telegraphos_trunk_session", "The trunk's session", samples)?;
+        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.resets)));
+        family(e, "telegraphos_trunk_resets", "How often the trunk went down", samples)?;
+        let rtt = |t: &TrunkEnd| Some((of_trunk(t), Number::GaugeSeconds(seconds(t.rtt_us?))));
+        let samples = trunks.iter().filter_map(rtt);
+        family(e, "telegraphos_trunk_round_trip_seconds", "Round trip that the transport measures", samples)?;
+        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.retransmissions)));
+        family(e, "telegraphos_trunk_retransmissions", "Datagrams sent again", samples)?;
+        let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.faulted)));
+        family(e, "telegraphos_trunk_faulted", "Datagrams hit by faults that are set", samples)?;
+        for counted in &COUNTED {
+            let name = format!("telegraphos_trunk_{}", counted.name);
+            let samples = trunks.iter().flat_map(|t| flows(&t.classes, of_trunk(t), counted));
+            family(e, &name, counted.help, samples)?;
+        }
+        Ok(())
+    }
+
+    fn pairs(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Snapshot { pairs, other_pairs, .. } = &self.0;
+        let labelled = pairs.iter().map(|p| (p.source.to_string(), p.destination.to_string(), &p.classes));
+        let other = ("other".to_owned(), "other".to_owned(), other_pairs);
+        let all: Vec<_> = labelled.chain([other]).collect();
+        let samples = |value: fn(u64, u64) -> u64| {
+            all.iter().flat_map(move |(source, destination, classes)| {
+                classes.iter().filter(|(_, t)| t.packets > 0).map(move |(class, t)| {
+                    let labels = [
+                        ("source", source.clone()),
+                        ("destination", destination.clone()),
+                        ("class", class_name(class).to_owned()),
+                    ];
+                    (labels, Number::Counter(value(t.packets, t.bytes)))
+                })
+            })
+        };
+        family(
+            e,
+            "telegraphos_pair_packets",
+            "Packets of the hottest pairs of nodes, and of all others",
+            samples(|p, _| p),
+        )?;
+        family(e, "telegraphos_pair_bytes", "Bytes of the hottest pairs of nodes, and of all others", samples(|_, b| b))
+    }
+}

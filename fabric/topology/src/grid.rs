@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Routes of meshes and toruses, in closed form.
+//!
+//! A route goes the shorter way along x and the shorter way along y. If y rises on the way, x comes first; if it falls, y comes first:
+//! so the way back uses the same trunks. The only turns are from -y to x and from x to +y, so what is held along -y waits for x at
+//! most, and that for +y at most: a cycle of waits would have to lie within one row or column, in one direction.
+//!
+//! In a row or column of a mesh there is none. A ring of a torus has one, and two layers open it (Dally and Seitz's dateline): in
+//! layer 1 travels what still has to cross the wrap-around trunk, in layer 0 what has crossed it or need not. Rings of up to four
+//! switches need no second layer, since no route goes over the wrap-around trunk and on in the same direction.
+
+use crate::{Bug, Hop, SwitchId};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub(crate) width: u16,
+    pub(crate) height: u16,
+    /// Rows and columns are rings.
+    pub(crate) torus: bool,
+    /// Two layers, if the rings need them.
+    pub(crate) dateline: bool,
+    #[cfg(feature = "bugs")]
+    pub(crate) bug: Option<Bug>,
+}
+
+/// One row or column, seen from one switch: `size` switches, of which the packet is at number `at` and goes to number `to`.
+struct Line {
+    size: u16,
+    at: u16,
+    to: u16,
+    torus: bool,
+    upward_ties: bool,
+}
+
+impl Line {
+    /// Steps to go, upward if positive: the shorter way. Of two equally long ones that which does not wrap around, so that the way
+    /// back is the same.
+    fn displacement(&self) -> i32 {
+        let straight = i32::from(self.to) - i32::from(self.at);
+        if !self.torus {
+            return straight;
+        }
+        let size = i32::from(self.size);
+        let upward = if straight < 0 { straight + size } else { straight };
+        if 2 * upward == size && !self.upward_ties {
+            straight
+        } else if 2 * upward <= size {
+            upward
+        } else {
+            upward - size
+        }
+    }
+
+    /// Whether the wrap-around trunk is still ahead.
+    fn wraps(&self) -> bool {
+        (self.displacement() > 0) != (self.to > self.at)
+    }
+}
+
+/// A step of a route.
+enum Step<'a> {
+    X(&'a Line),
+    Y(&'a Line),
+}
+
+impl Grid {
+    pub(crate) fn new(width: u16, height: u16, torus: bool) -> Grid {
+        // From five switches on, a route can cross the wrap-around trunk and go on.
+        let dateline = torus && width.max(height) >= 5;
+        Grid {
+            width,
+            height,
+            torus,
+            dateline,
+            #[cfg(feature = "bugs")]
+            bug: None,
+        }
+    }
+
+    fn has(&self, bug: Bug) -> bool {
+        #[cfg(feature = "bugs")]
+        return self.bug == Some(bug);
+        #[cfg(not(feature = "bugs"))]
+        {
+            let _ = bug;
+            false
+        }
+    }
+
+    /// Column and row of a switch.
+    pub(crate) fn place(&self, switch: SwitchId) -> (u16, u16) {
+        (switch % self.width, switch / self.width)
+    }
+
+    /// Trunks along a line of `size` switches. Two switches are joined once, also if they are a ring.
+    fn trunks_along(&self, size: u16) -> u16 {
+        if self.torus && size > 2 { size } else { size - 1 }
+    }
+
+    /// Ends of the trunks in their order: first those along x, row by row; then those along y, beginning with all that leave the
+    /// lowest row.
+    pub(crate) fn trunks(&self) -> impl Iterator<Item = (SwitchId, SwitchId)> {
+        let (width, height) = (self.width, self.height);
+        let along_x = self.trunks_along(width);
+        let along_y = self.trunks_along(height);
+        let x = (0..height).flat_map(move |y| (0..along_x).map(move |x| (y * width + x, y * width + (x + 1) % width)));
+        let y = (0..along_y).flat_map(move |y| (0..width).map(move |x| (y * width + x, (y + 1) % height * width + x)));
+        x.chain(y)
+    }
+
+    fn lines(&self, at: SwitchId, destination: SwitchId) -> (Line, Line) {
+        let (at, to) = (self.place(at), self.place(destination));
+        let line = |size, at, to| Line { size, at, to, torus: self.torus, upward_ties: self.has(Bug::AsymmetricTie) };
+        (line(self.width, at.0, to.0), line(self.height, at.1, to.1))
+    }
+
+    fn step<'a>(&self, x: &'a Line, y: &'a Line) -> Option<Step<'a>> {
+        match (x.displacement(), y.displacement()) {
+            (0, 0) => None,
+            (0, _) => Some(Step::Y(y)),
+            (_, dy) if dy < 0 && !self.has(Bug::XFirstBothWays) => Some(Step::Y(y)),
+            _ => Some(Step::X(x)),
+        }
+    }
+
+    pub(crate) fn hop(&self, at: SwitchId, destination: SwitchId) -> Option<Hop> {
+        let (x, y) = self.lines(at, destination);
+        // The number within the line of the trunk upward from `at` is `at`, that downward one less; from 0 it is the wrap-around.
+        let along = |line: &Line| match line.displacement() {
+            up if up > 0 => line.at,
+            _ => line.at.checked_sub(1).unwrap_or(line.size - 1),
+        };
+        let along_x = self.trunks_along(self.width);
+        let step = self.step(&x, &y)?;
+        let trunk = match step {
+            Step::X(x) => y.at * along_x + along(x),
+            Step::Y(y) => self.height * along_x + along(y) * self.width + x.at,
+        };
+        let (Step::X(line) | Step::Y(line)) = step;
+        let layered = self.dateline && !self.has(Bug::NoDateline);
+        Some(Hop { trunk, layer: u8::from(layered && line.size > 4 && line.wraps()) })
+    }
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the connections of one shared socket have in common.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rdp_core::{Config, Identity, Key, Listener, State};
+use rustix::net::SocketAddrAny;
+
+use super::socket::{Branch, Inbox, Shared, put, receive_from};
+use super::wake::Bell;
+use super::{BATCH, RETRY, fresh, longest, with_faults};
+use crate::Datagrams;
+use crate::faults::LinkFaults;
+
+/// Peers without a connection that are remembered, at most.
+const STRANGERS: usize = 256;
+
+/// One who sends to the shared socket.
+#[derive(Debug)]
+struct Peer {
+    /// The socket as if it were connected to it, and faults on that.
+    datagrams: Box<dyn Datagrams>,
+    inbox: Inbox,
+    /// A datagram that the socket did not take yet; empty: none.
+    pending: Vec<u8>,
+    retry: Option<u64>,
+}
+
+/// A connection whose user has gone before everything was acknowledged, and until when it is tried.
+#[derive(Debug)]
+struct Lingering {
+    key: Key,
+    until: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Hub {
+    socket: Shared,
+    pub(super) core: Listener<SocketAddrAny>,
+    peers: BTreeMap<SocketAddrAny, Peer>,
+    /// Of connections that have a user.
+    bells: BTreeMap<Key, Bell>,
+    /// Of the acceptor.
+    acceptor: Option<Bell>,
+    accepted: VecDeque<Key>,
+    lingering: Vec<Lingering>,
+    fresh: Identity,
+    longest: usize,
+    silence: u64,
+    /// Of each new peer.
+    faults: Option<LinkFaults>,
+    buffer: Box<[u8]>,
+    datagram: Vec<u8>,
+    pub(super) now: u64,
+}
+
+/// A hub and all who use it.
+#[derive(Clone, Debug)]
+pub(super) struct SharedHub(Arc<Mutex<Hub>>);
+
+impl SharedHub {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Hub> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hub {
+    /// A hub for its acceptor and the connections.
+    pub(super) fn shared(
+        socket: OwnedFd,
+        config: Config,
+        faults: Option<LinkFaults>,
+        acceptor: Bell,
+    ) -> io::Result<SharedHub> {
+        let (longest, silence) = (longest(&config), config.silence);
+        let core = Listener::new(config).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        Ok(SharedHub(Arc::new(Mutex::new(Hub {
+            socket: Arc::new(socket),
+            core,
+            peers: BTreeMap::new(),
+            bells: BTreeMap::new(),
+            acceptor: Some(acceptor),
+            accepted: VecDeque::new(),
+            lingering: Vec::new(),
+            fresh: fresh()?,
+            longest,
+            silence,
+            faults,
+            // One byte more, so that what is longer is not taken for one of ours.
+            buffer: vec![0; longest + 1].into_boxed_slice(),
+            datagram: Vec::new(),
+            now: 0,
+        }))))
+    }
+
+    pub(super) fn socket(&self) -> Shared {
+        Arc::clone(&self.socket)
+    }
+
+    /// Takes what has come, does what is due, and wakes those whom it concerns, except the one who asks.
+    pub(super) fn pump(&mut self, now: u64, asking: Option<Key>) -> io::Result<()> {
+        self.now = now;
+        let mut busy = BTreeSet::new();
+        for _ in 0..BATCH {
+            let mut buffer = std::mem::take(&mut self.buffer);
+            let received = receive_from(&self.socket, &mut buffer);
+            if let Ok(Some((len, from))) = &received {
+                if let Some(peer) = self.peer(from) {
+                    put(&peer.inbox, &buffer[..*len]);
+                    busy.insert(from.clone());
+                }
+            }
+            self.buffer = buffer;
+            if received?.is_none() {
+                break;
+            }
+        }
+        let due = |peer: &Peer| peer.datagrams.deadline().is_some_and(|at| at <= now);
+        busy.extend(self.peers.iter().filter(|(_, peer)| due(peer)).map(|(address, _)| address.clone()));
+        let mut touched = BTreeSet::new();
+        for address in busy {
+            self.take(now, &address, &mut touched)?;
+        }
+        touched.extend(self.core.keys().filter(|key| self.is_due(*key, now)).collect::<Vec<_>>());
+        self.core.timer(now);
+        self.accepted.extend(self.core.accepted());
+        if let (false, Some(bell)) = (self.accepted.is_empty(), &self.acceptor) {
+            bell.ring();
+        }
+        // A connection that was set up may have ended others.
+        let ended = |key: &Key| self.core.connection(*key).is_none_or(|c| matches!(c.state(), State::Ended(_)));
+        touched.extend(self.bells.keys().copied().filter(ended));
+        for key in touched.into_iter().filter(|key| Some(*key) != asking) {
+            if let Some(bell) = self.bells.get(&key) {
+                bell.ring();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, key: Key, now: u64) -> bool {
+        self.core.connection(key).and_then(|c| c.deadline()).is_some_and(|at| at <= now)
+    }
+
+    /// Processes what came from a peer.
+    fn take(&mut self, now: u64, address: &SocketAddrAny, touched: &mut BTreeSet<Key>) -> io::Result<()> {
+        let Some(peer) = self.peers.get_mut(address) else { return Ok(()) };
+        while let Some(len) = peer.datagrams.receive(now, &mut self.buffer)? {
+            let key = self.core.datagram(now, address, &self.buffer[..len], self.fresh);
+            if key == Some(self.fresh.id) {
+                self.fresh = fresh()?;
+            }
+            touched.extend(key);
+        }
+        Ok(())
+    }
+
+    /// The peer of this address; a new one unless there are too many without a connection.
+    fn peer(&mut self, address: &SocketAddrAny) -> Option<&mut Peer> {
+        if !self.peers.contains_key(address) {
+            let known: BTreeSet<SocketAddrAny> = self.core.keys().filter_map(|k| self.core.peer(k).cloned()).collect();
+            if self.peers.len() >= known.len() + STRANGERS {
+                self.peers.retain(|address, peer| known.contains(address) || !peer.pending.is_empty());
+            }
+            if self.peers.len() >= known.len() + STRANGERS {
+                return None;
+            }
+            let inbox = Inbox::default();
+            let branch = Branch {
+                socket: Arc::clone(&self.socket),
+                peer: address.clone(),
+                inbox: Arc::clone(&inbox),
+                longest: self.longest,
+                full: false,
+            };
+            let datagrams = with_faults(branch, self.faults.as_ref());
+            self.peers.insert(address.clone(), Peer { datagrams, inbox, pending: Vec::new(), retry: None });
+        }
+        self.peers.get_mut(address)
+    }
+
+    /// Sends what is to be sent, of all connections.
+    pub(super) fn transmit(&mut self, now: u64) -> io::Result<()> {
+        self.linger(now);
+        for peer in self.peers.values_mut() {
+            peer.datagrams.flush(now)?;
+            peer.retry = None;
+            if !peer.pending.is_empty() && peer.datagrams.send(now, &peer.pending)? {
+                peer.pending.clear();
+            }
+        }
+        loop {
+            let peers = &self.peers;
+            let ready = |address: &SocketAddrAny| peers.get(address).is_none_or(|peer| peer.pending.is_empty());
+            let Some((to, _)) = self.core.poll_transmit_to(now, &mut self.datagram, ready) else { break };
+            // Else it is a Reset to a stranger, or waits in line for one: lost, as such may be.
+            if let Some(peer) = self.peers.get_mut(&to).filter(|peer| peer.pending.is_empty()) {
+                if !peer.datagrams.send(now, &self.datagram)? {
+                    std::mem::swap(&mut peer.pending, &mut self.datagram);
+                }
+            }
+        }
+        for peer in self.peers.values_mut() {
+            if peer.datagrams.wants_write() || !peer.pending.is_empty() {
+                peer.retry = Some(now.saturating_add(RETRY));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next connection for the acceptor.
+    pub(super) fn accept(&mut self) -> Option<Key> {
+        let key = self.accepted.pop_front();
+        if let (true, Some(bell)) = (self.accepted.is_empty(), &self.acceptor) {
+            bell.clear();
+        }
+        key
+    }
+
+    pub(super) fn attach(&mut self, key: Key, bell: &Bell) {
+        bell.ring();
+        self.bells.insert(key, bell.clone());
+    }
+
+    /// The user of a connection knows that it is over: nothing more is to be told.
+    pub(super) fn detach(&mut self, key: Key) {
+        self.bells.remove(&key);
+    }
+
+    /// The acceptor has gone.
+    pub(super) fn stop(&mut self) {
+        self.acceptor = None;
+        self.core.stop();
+        for key in self.accepted.drain(..) {
+            if let Some(connection) = self.core.connection_mut(key) {
+                connection.abandon();
+            }
+        }
+        let now = self.now;
+        let _ = self.transmit(now);
+    }
+
+    /// The user of a connection has gone: what it sent is still delivered, as long as others use the socket.
+    pub(super) fn release(&mut self, key: Key) {
+        self.bells.remove(&key);
+        let now = self.now;
+        if let Some(connection) = self.core.connection_mut(key) {
+            connection.close();
+            self.lingering.push(Lingering { key, until: now.saturating_add(self.silence) });
+        }
+        let _ = self.transmit(now);
+    }
+
+    /// Ends the connections without a user that have nothing more to deliver, or tried for long enough.
+    fn linger(&mut self, now: u64) {
+        let core = &mut self.core;
+        let datagram = &mut self.datagram;
+        let peers = &mut self.peers;
+        self.lingering.retain(|lingering| {
+            let Some(connection) = core.connection_mut(lingering.key) else { return false };
+            let over = matches!(connection.state(), State::Ended(_));
+            if !over && connection.outstanding() > 0 && now < lingering.until {
+                return true;
+            }
+            let address = core.peer(lingering.key).cloned();
+            let peer = address.and_then(|address| peers.get_mut(&address));
+            if let (Some(mut connection), Some(peer)) = (core.remove(lingering.key), peer) {
+                // The end, and that nobody is here to hear more.
+                while connection.poll_transmit(now, datagram) {
+                    let _ = peer.datagrams.send(now, datagram);
+                }
+                connection.abandon();
+                while connection.poll_transmit(now, datagram) {
+                    let _ = peer.datagrams.send(now, datagram);
+                }
+            }
+            false
+        });
+    }
+
+    /// When something is due for anybody.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let peers = self.peers.values().flat_map(|peer| [peer.retry, peer.datagrams.deadline()]).flatten().min();
+        let lingering = self.lingering.iter().map(|l| l.until).min();
+        [self.core.deadline(), peers, lingering].into_iter().flatten().min()
+    }
+
+    /// When something is due for one connection; for all if nobody else looks after them.
+    pub(super) fn deadline_of(&self, key: Key) -> Option<u64> {
+        if self.acceptor.is_none() {
+            return self.deadline();
+        }
+        let connection = self.core.connection(key).and_then(|c| c.deadline());
+        let peer = self.core.peer(key).and_then(|address| self.peers.get(address));
+        let peer = peer.and_then(|peer| [peer.retry, peer.datagrams.deadline()].into_iter().flatten().min());
+        [connection, peer].into_iter().flatten().min()
+    }
+
+    /// The datagrams of a connection's peer, and whether none of them waits.
+    pub(super) fn datagrams_of(&mut self, key: Key) -> Option<(&mut dyn Datagrams, bool)> {
+        let address = self.core.peer(key)?;
+        let peer = self.peers.get_mut(address)?;
+        Some((&mut *peer.datagrams, peer.pending.is_empty()))
+    }
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Both ends in one process: switches that share it are joined by these.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{Options, Received, Transport, TransportStatistics};
+
+/// What one end is told.
+#[derive(Debug)]
+struct End {
+    /// Readable while there is something to do.
+    event: OwnedFd,
+    /// `event` is readable.
+    signalled: bool,
+    /// Bytes for this end.
+    arriving: VecDeque<u8>,
+    /// It was refused room, and is to hear when there is some.
+    wants_room: bool,
+    dropped: bool,
+}
+
+impl End {
+    fn signal(&mut self) {
+        if !self.signalled {
+            self.signalled = true;
+            // The counter is 0: it cannot overflow.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// One end of a pair.
+#[derive(Debug)]
+pub struct InProcess {
+    ends: Arc<Mutex<[End; 2]>>,
+    me: usize,
+    /// The same as `ends[me].event`, which cannot be lent out of the lock.
+    event: OwnedFd,
+    /// Bytes that may wait for the peer.
+    limit: usize,
+    /// Sent since the last flush.
+    dirty: bool,
+    counted: TransportStatistics,
+}
+
+impl InProcess {
+    /// Two ends that are connected.
+    pub fn pair(options: &Options) -> io::Result<(InProcess, InProcess)> {
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (first, second) = (event()?, event()?);
+        let lent = [first.try_clone()?, second.try_clone()?];
+        let ends = [first, second].map(|event| End {
+            event,
+            signalled: false,
+            arriving: VecDeque::new(),
+            wants_room: false,
+            dropped: false,
+        });
+        let ends = Arc::new(Mutex::new(ends));
+        let [a, b] = [0, 1].map(|me| (me, Arc::clone(&ends)));
+        let [event_a, event_b] = lent;
+        let end = |(me, ends), event| InProcess {
+            ends,
+            me,
+            event,
+            limit: options.buffer.max(1),
+            dirty: false,
+            counted: TransportStatistics::default(),
+        };
+        Ok((end(a, event_a), end(b, event_b)))
+    }
+
+    /// This end and the other.
+    fn ends(ends: &Mutex<[End; 2]>, me: usize) -> (MutexGuard<'_, [End; 2]>, usize, usize) {
+        // What a panic left is still consistent: no call panics in between.
+        (ends.lock().unwrap_or_else(PoisonError::into_inner), me, 1 - me)
+    }
+}
+
+impl Transport for InProcess {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        // Room is told by the same descriptor being readable.
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Received> {
+        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        let n = io::Read::read(&mut ends[me].arriving, buffer)?;
+        if n > 0 {
+            self.counted.received_bytes += n as u64;
+            if ends[peer].wants_room && ends[me].arriving.len() <= self.limit / 2 {
+                ends[peer].wants_room = false;
+                ends[peer].signal();
+                self.counted.wakes += 1;
+            }
+            return Ok(Received::Bytes(n));
+        }
+        if ends[peer].dropped {
+            return Ok(Received::End);
+        }
+        if ends[me].signalled {
+            ends[me].signalled = false;
+            rustix::io::read(&ends[me].event, &mut [0; 8])?;
+        }
+        Ok(Received::Nothing)
+    }
+
+    fn send(&mut self, _now: u64, bytes: &[u8]) -> io::Result<usize> {
+        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        if ends[peer].dropped {
+            return Ok(bytes.len());
+        }
+        let taken = bytes.len().min(self.limit.saturating_sub(ends[peer].arriving.len()));
+        ends[peer].arriving.extend(&bytes[..taken]);
+        ends[me].wants_room = taken < bytes.len();
+        self.dirty |= taken > 0;
+        self.counted.sent_bytes += taken as u64;
+        Ok(taken)
+    }
+
+    fn flush(&mut self, _now: u64) -> io::Result<bool> {
+        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        if self.dirty && !ends[peer].arriving.is_empty() && !ends[peer].signalled {
+            ends[peer].signal();
+            self.counted.wakes += 1;
+        }
+        self.dirty = false;
+        Ok(!ends[me].wants_room || ends[peer].arriving.len() < self.limit)
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        self.counted
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        let (mut ends, me, peer) = InProcess::ends(&self.ends, self.me);
+        ends[me].dropped = true;
+        ends[me].arriving = VecDeque::new();
+        ends[peer].signal();
+    }
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One direction of a ring: who writes which word in which order, so that no wake-up is lost and none is sent in vain.
+//!
+//! | word | written by | says |
+//! |---|---|---|
+//! | `tail` | producer | bytes put in so far, modulo 2^32 |
+//! | `head` | consumer | bytes taken out so far, modulo 2^32 |
+//! | `asleep` | consumer sets it, producer clears it | the consumer has seen the ring empty: ring its bell for the next bytes |
+//! | `wanting` | producer sets it, consumer clears it | the producer has seen the ring full: ring its bell for room |
+//!
+//! Bytes are copied before the Release store of `tail`, and read after the Acquire load of it; the same for room and `head`.
+//!
+//! Sleeping is the pattern of two flags, each side writing its own and then reading the other's:
+//!
+//! ```text
+//!   consumer                          producer
+//!     asleep := 1                       tail := tail + n
+//!     fence(SeqCst)                     fence(SeqCst)
+//!     tail = head? then sleep           swap(asleep, 0) = 1? then ring
+//! ```
+//!
+//! The fences are totally ordered. If the consumer's is first, the producer sees `asleep`; if the producer's is, the consumer sees the
+//! new `tail`. So at least one of them notices, and the swap makes it one bell for each time that `asleep` was set. Until it is set
+//! again, the producer makes no system call. The same with `head` for `tail` and `wanting` for `asleep`.
+//!
+//! The peer may be dishonest. Every index of its is checked to leave between 0 and `capacity` bytes, and only that is relied upon. Its
+//! flags can cost or save bells, which harms only the connection to it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A word of shared memory: the real one, or a model checker's.
+pub(super) trait Word {
+    fn load(&self, order: Ordering) -> u32;
+    fn store(&self, value: u32, order: Ordering);
+    fn swap(&self, value: u32, order: Ordering) -> u32;
+    fn fence(order: Ordering);
+}
+
+impl Word for AtomicU32 {
+    fn load(&self, order: Ordering) -> u32 {
+        AtomicU32::load(self, order)
+    }
+
+    fn store(&self, value: u32, order: Ordering) {
+        AtomicU32::store(self, value, order);
+    }
+
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        AtomicU32::swap(self, value, order)
+    }
+
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+}
+
+/// The words of one direction.
+#[derive(Debug)]
+pub(super) struct Words<'a, W> {
+    pub(super) tail: &'a W,
+    pub(super) head: &'a W,
+    pub(super) asleep: &'a W,
+    pub(super) wanting: &'a W,
+}
+
+/// The peer wrote an index that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Violation;
+
+/// Deliberate mistakes, for the tests that show that they would be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bug {
+    None,
+    /// The consumer goes to sleep without a second look.
+    #[cfg(test)]
+    SleepsAtOnce,
+    /// No fence between own word and the other's.
+    #[cfg(test)]
+    NoFence,
+    /// Indices of the peer are believed.
+    #[cfg(test)]
+    Believes,
+}
+
+impl Bug {
+    #[cfg(test)]
+    fn is(self, bug: Bug) -> bool {
+        self == bug
+    }
+}
+
+macro_rules! bug {
+    ($self:ident, $name:ident) => {{
+        #[cfg(test)]
+        let is = $self.bug.is(Bug::$name);
+        #[cfg(not(test))]
+        let is = false;
+        is
+    }};
+}
+
+/// What one side of a direction knows by itself: its own index is never read back from shared memory.
+#[derive(Debug)]
+pub(super) struct Side {
+    /// Bytes of the ring, a power of two below 2^31.
+    capacity: u32,
+    /// The producer's tail or the consumer's head.
+    own: u32,
+    /// The flag by which this side asks to be woken was set by it, and not yet seen cleared.
+    armed: bool,
+    #[cfg_attr(not(test), allow(dead_code))]
+    bug: Bug,
+}
+
+impl Side {
+    pub(super) fn new(capacity: u32, armed: bool) -> Side {
+        Side { capacity, own: 0, armed, bug: Bug::None }
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Where the next byte goes, or comes from.
+    pub(super) fn position(&self) -> usize {
+        (self.own & (self.capacity - 1)) as usize
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    fn checked(&self, waiting: u32) -> Result<u32, Violation> {
+        if waiting > self.capacity && !bug!(self, Believes) { Err(Violation) } else { Ok(waiting) }
+    }
+
+    fn fence<W: Word>(&self) {
+        if !bug!(self, NoFence) {
+            W::fence(Ordering::SeqCst);
+        }
+    }
+
+    // ---- the producer's ----
+
+    /// Bytes that fit in.
+    pub(super) fn room<W: Word>(&self, words: &Words<'_, W>) -> Result<u32, Violation> {
+        let waiting = self.checked(self.own.wrapping_sub(words.head.load(Ordering::Acquire)))?;
+        Ok(self.capacity.wrapping_sub(waiting))
+    }
+
+    /// `n` bytes more have been put in.
+    pub(super) fn put<W: Word>(&mut self, words: &Words<'_, W>, n: u32) {
+        self.own = self.own.wrapping_add(n);
+        words.tail.store(self.own, Ordering::Release);
+    }
+
+    /// Whether the consumer is to be woken for what was put in.
+    pub(super) fn wake_consumer<W: Word>(&self, words: &Words<'_, W>) -> bool {
+        self.fence::<W>();
+        words.asleep.load(Ordering::Relaxed) == 1 && words.asleep.swap(0, Ordering::AcqRel) == 1
+    }
+
+    /// Asks to be woken when there is room. To be followed by a look at [`Side::room`].
+    pub(super) fn want<W: Word>(&mut self, words: &Words<'_, W>) {
+        if !self.armed {
+            words.wanting.store(1, Ordering::Release);
+            self.armed = true;
+        }
+        self.fence::<W>();
+    }
+
+    // ---- the consumer's ----
+
+    /// Bytes that are there.
+    pub(super) fn available<W: Word>(&self, words: &Words<'_, W>) -> Result<u32, Violation> {
+        self.checked(words.tail.load(Ordering::Acquire).wrapping_sub(self.own))
+    }
+
+    /// `n` bytes have been taken out. Whether the producer is to be woken, `left` bytes being left: at half-full, so that it does not
+    /// run for each few bytes of room.
+    pub(super) fn take<W: Word>(&mut self, words: &Words<'_, W>, n: u32, left: u32) -> bool {
+        self.own = self.own.wrapping_add(n);
+        words.head.store(self.own, Ordering::Release);
+        if left > self.capacity / 2 {
+            return false;
+        }
+        self.fence::<W>();
+        words.wanting.load(Ordering::Relaxed) == 1 && words.wanting.swap(0, Ordering::AcqRel) == 1
+    }
+
+    /// Asks to be woken for the next bytes. The number of bytes that came meanwhile.
+    pub(super) fn sleep<W: Word>(&mut self, words: &Words<'_, W>) -> Result<u32, Violation> {
+        if !self.armed {
+            words.asleep.store(1, Ordering::Release);
+            self.armed = true;
+        }
+        self.fence::<W>();
+        if bug!(self, SleepsAtOnce) {
+            return Ok(0);
+        }
+        self.available(words)
+    }
+
+    /// Whether the peer has cleared `flag`, ours, since it was set: it has rung, or is about to.
+    pub(super) fn woken<W: Word>(&mut self, flag: &W) -> bool {
+        let woken = self.armed && flag.load(Ordering::Acquire) == 0;
+        self.armed &= !woken;
+        woken
+    }
+}
+
+#[cfg(test)]
+#[path = "protocol_tests.rs"]
+mod tests;

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers that do not keep to the rules, and what a message costs.
+
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+fn options() -> Options {
+    Options { buffer: 4096, ..Options::default() }
+}
+
+/// The acceptor's end, and what a client has in hand: its socket (greeting read) and the memory.
+fn against_a_stranger() -> (RingTransport, UnixStream, Rings) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let end = RingTransport::greet(ours.into(), &options()).unwrap();
+    let mut client = RingTransport::new(theirs.try_clone().unwrap().into(), None, &options());
+    assert!(client.greeted().unwrap());
+    (end, theirs, client.rings.unwrap())
+}
+
+fn pair(options: &Options) -> (RingTransport, RingTransport) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let a = RingTransport::greet(ours.into(), options).unwrap();
+    let mut b = RingTransport::new(theirs.into(), None, options);
+    assert_eq!(b.receive(0, &mut [0; 8]).unwrap(), Received::Nothing);
+    (a, b)
+}
+
+fn readable(end: &RingTransport) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(end.fd(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+}
+
+#[test]
+fn impossible_indices_end_the_connection() {
+    use std::sync::atomic::Ordering::Release;
+    for (tail, head) in [(4097, 0), (1 << 31, 0), (0, 1), (0, 1 << 31)] {
+        let (mut end, _socket, peer) = against_a_stranger();
+        words(&peer.memory, 1).tail.store(tail, Release);
+        words(&peer.memory, 0).head.store(head, Release);
+        let received = end.receive(0, &mut [0; 64]);
+        let sent = end.send(0, b"x");
+        let error = received.err().or(sent.err()).expect("believed").to_string();
+        assert!(error.contains("index that cannot be"), "{error}");
+    }
+}
+
+#[test]
+fn bells_that_nobody_asked_for_end_the_connection() {
+    use std::io::Write;
+    let (mut end, mut socket, _peer) = against_a_stranger();
+    assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Received::Nothing);
+    socket.write_all(&[0]).unwrap();
+    let error = end.receive(0, &mut [0; 64]).unwrap_err().to_string();
+    assert!(error.contains("without being asked"), "{error}");
+}
+
+#[test]
+fn after_the_end_of_the_socket_no_more_than_what_was_there_is_read() {
+    let (mut end, socket, mut peer) = against_a_stranger();
+    assert_eq!(peer.put(b"last").unwrap(), 4);
+    drop(socket);
+    let mut buffer = [0; 2];
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::Bytes(2));
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::Bytes(2));
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::End);
+    assert_eq!(peer.put(b"more").unwrap(), 4);
+    assert_eq!(end.receive(0, &mut buffer).unwrap(), Received::End);
+}
+
+#[test]
+fn a_greeting_that_is_none_is_refused() {
+    use std::io::Write;
+    let other = [0; GREETING];
+    let mut huge = other;
+    huge[..8].copy_from_slice(&MAGIC);
+    huge[8..].fill(0xff);
+    for greeting in [&b"x"[..], &other, &huge, &MAGIC] {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(greeting).unwrap();
+        let mut end = RingTransport::new(ours.into(), None, &options());
+        let error = end.receive(0, &mut [0; 8]).unwrap_err().to_string();
+        assert!(error.contains("does not speak of rings"), "{error}");
+    }
+}
+
+#[test]
+fn no_system_call_for_a_message_while_the_other_side_is_awake() {
+    let (mut a, mut b) = pair(&options());
+    let mut buffer = [0; 64];
+    let mut message = |b: &mut RingTransport| {
+        assert_eq!(a.send(0, &[7; 64]).unwrap(), 64);
+        assert!(a.flush(0).unwrap());
+        assert!(readable(b));
+        assert_eq!(b.receive(0, &mut buffer).unwrap(), Received::Bytes(64));
+        a.statistics().wakes
+    };
+    // The first wakes; as long as nobody was told `Nothing`, no other does.
+    for _ in 0..1000 {
+        assert_eq!(message(&mut b), 1);
+    }
+    assert_eq!(b.receive(0, &mut [0; 64]).unwrap(), Received::Nothing);
+    assert!(!readable(&b));
+    assert_eq!(message(&mut b), 2);
+    assert_eq!(b.statistics().wakes, 0);
+}
+
+#[test]
+fn one_who_spins_is_not_asleep() {
+    let (mut a, mut b) = pair(&Options { spin: 100, ..options() });
+    let mut buffer = [0; 64];
+    for now in 0..1000 {
+        a.send(now, b"x").unwrap();
+        a.flush(now).unwrap();
+        assert_eq!(b.receive(now, &mut buffer).unwrap(), Received::Bytes(1));
+        assert_eq!(b.receive(now, &mut buffer).unwrap(), Received::Nothing);
+        assert!(readable(&b), "it has to be called again");
+    }
+    assert_eq!(a.statistics().wakes, 1);
+    assert_eq!(b.receive(2000, &mut buffer).unwrap(), Received::Nothing);
+    assert!(!readable(&b));
+}
+
+#[test]
+fn part_of_what_is_there_leaves_it_readable() {
+    let (mut a, mut b) = pair(&options());
+    a.send(0, &[1; 100]).unwrap();
+    a.flush(0).unwrap();
+    let mut buffer = [0; 10];
+    for _ in 0..10 {
+        assert!(readable(&b));
+        assert_eq!(b.receive(0, &mut buffer).unwrap(), Received::Bytes(10));
+    }
+    assert_eq!(b.receive(0, &mut buffer).unwrap(), Received::Nothing);
+    assert!(!readable(&b));
+}
+
+#[test]
+fn room_wakes_once_and_is_not_forgotten() {
+    let (mut a, mut b) = pair(&options());
+    assert_eq!(a.send(0, &[1; 5000]).unwrap(), 4096);
+    assert!(!a.flush(0).unwrap() && a.send(0, b"x").unwrap() == 0);
+    assert_eq!(a.receive(0, &mut [0; 8]).unwrap(), Received::Nothing);
+    assert!(!readable(&a));
+    let mut buffer = [0; 256];
+    let mut wakes = Vec::new();
+    while b.receive(0, &mut buffer).unwrap() != Received::Nothing {
+        wakes.push(b.statistics().wakes);
+    }
+    assert_eq!((wakes.first(), wakes.last()), (Some(&0), Some(&1)));
+    assert!(readable(&a));
+    // Who asks for bytes only does not lose the news of room by it.
+    assert_eq!(a.receive(0, &mut buffer).unwrap(), Received::Nothing);
+    assert!(readable(&a));
+    assert!(a.flush(0).unwrap());
+    assert_eq!(a.send(0, b"x").unwrap(), 1);
+    assert_eq!(a.receive(0, &mut buffer).unwrap(), Received::Nothing);
+    assert!(!readable(&a));
+}

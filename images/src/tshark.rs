@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds a tshark, the command-line Wireshark, that runs dissectors in Lua. It only reads capture files; nothing of it is linked.
+
+use crate::apt::{self, Apt};
+use crate::exec;
+use crate::prefix;
+use crate::qemu::Version;
+use crate::sources::{Host, Release};
+use crate::store::{self, Lock, Store};
+use crate::{Error, Manifest, Result};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The first that the dissector is tested with.
+const MIN_VERSION: Version = Version { major: 4, minor: 4, micro: 0 };
+/// Where Debian's comes from, whatever the host's release: one version for everybody.
+const RELEASE: &str = "trixie";
+const PACKAGE: &str = "tshark";
+const PLUGINS: &str = "usr/lib/x86_64-linux-gnu/plugins";
+
+/// A tshark with Lua, ready to run.
+#[derive(Clone, Debug)]
+pub struct Tshark {
+    /// Its version.
+    pub version: Version,
+    /// What it is made of.
+    pub manifest: Manifest,
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Tshark {
+    /// A command that runs it; add its options.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().cloned());
+        command
+    }
+}
+
+impl Store {
+    /// `$TELEGRAPHOS_TSHARK` if set (and then it must do), else the host's if it is 4.4 or newer and has Lua, else Debian's,
+    /// fetched once.
+    pub fn tshark(&self) -> Result<Tshark> {
+        if let Some(path) = std::env::var_os("TELEGRAPHOS_TSHARK").filter(|v| !v.is_empty()) {
+            return plain(self, PathBuf::from(path));
+        }
+        for dir in std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()) {
+            let path = dir.join(PACKAGE);
+            if !path.is_file() {
+                continue;
+            }
+            match plain(self, path) {
+                Ok(found) => return Ok(found),
+                Err(e) => log::info!("the host's tshark is left alone: {e}"),
+            }
+            break;
+        }
+        let (prefix, manifest) = self.artefact("tshark/debian", |lock, at| unpack(self, lock, at))?;
+        from_prefix(&prefix, manifest)
+    }
+}
+
+fn plain(store: &Store, program: PathBuf) -> Result<Tshark> {
+    let version = check(store, [Command::new(&program), Command::new(&program)], &program)?;
+    let part = format!("tshark {version} ({})", program.display());
+    let manifest = Manifest { parts: vec![part], ..Manifest::default() };
+    Ok(Tshark { version, manifest, program, args: Vec::new(), env: Vec::new() })
+}
+
+/// Asks a tshark for its version and tries Lua.
+fn check(store: &Store, [mut ask, mut trial]: [Command; 2], program: &Path) -> Result<Version> {
+    let out = exec::run(ask.arg("--version"), &store.cancel, || ())?;
+    let first = out.stdout.lines().next().unwrap_or("");
+    let unfit = |why: String| {
+        Err(Error::Unsupported(format!(
+            "{} will not do: {why}; expected tshark {MIN_VERSION} or newer with Lua: unset TELEGRAPHOS_TSHARK to have \
+             Debian's fetched",
+            program.display()
+        )))
+    };
+    let Some(version) = Some(first).filter(|line| line.starts_with("TShark")).and_then(Version::parse) else {
+        return unfit(format!("it printed {first:?}"));
+    };
+    if version < MIN_VERSION {
+        return unfit(format!("it is version {version}"));
+    }
+    // Not every one has Lua, and one that has runs no scripts for root unless configured to: so it is tried.
+    let dir = tempfile::tempdir().map_err(Error::io("cannot create a temporary directory in", std::env::temp_dir()))?;
+    let (script, empty) = (dir.path().join("trial.lua"), dir.path().join("empty.pcapng"));
+    store::write(&script, format!("print({TRIAL:?})\n").as_bytes())?;
+    store::write(&empty, &EMPTY)?;
+    let script = format!("lua_script:{}", script.display());
+    let out = exec::run(trial.arg("-X").arg(script).arg("-r").arg(&empty), &store.cancel, || ())?;
+    if !out.stdout.contains(TRIAL) {
+        return unfit(format!("it does not run a Lua script for this user: {}", out.tail(3)));
+    }
+    Ok(version)
+}
+
+/// What the script prints.
+const TRIAL: &str = "Lua works";
+/// A pcapng file without packets: a section header.
+const EMPTY: [u8; 28] = [
+    0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255,
+    28, 0, 0, 0,
+];
+
+fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
+    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
+    let apt = Apt::open(store, lock, &host, &Release::named(RELEASE))?;
+    let debian = apt.version(PACKAGE)?.ok_or_else(|| Error::NoPackage {
+        wanted: PACKAGE.into(),
+        looked: RELEASE.into(),
+        remedy: "set TELEGRAPHOS_TSHARK to a tshark of your own".into(),
+    })?;
+    let what = format!("tshark {debian}");
+    let debs = apt.fetch(&what, &apt.closure(&[PACKAGE])?)?;
+    apt::unpack(store, &what, &debs, at)?;
+    let manifest = Manifest {
+        parts: vec![format!("tshark {debian} (Debian {RELEASE})")],
+        packages: debs.into_iter().map(|d| d.record).collect(),
+        files: Vec::new(),
+    };
+    // It runs no scripts for root, as whom CI mostly runs, unless its own configuration says so. It finds that beside its loader.
+    let plugins = at.join(PLUGINS);
+    std::fs::create_dir_all(&plugins).map_err(Error::io("cannot create", &plugins))?;
+    store::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;
+    // It must start here before it is kept.
+    let trial = from_prefix(at, manifest.clone())?;
+    check(store, [trial.command(), trial.command()], at)?;
+    Ok(manifest)
+}
+
+/// How to run the packages unpacked under `at`.
+fn from_prefix(at: &Path, manifest: Manifest) -> Result<Tshark> {
+    let names = ["Debian's tshark", "the dynamic loader of Debian's tshark"];
+    let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib"];
+    let program = prefix::program(at, names, "tshark", "usr/bin/tshark", &libraries)?;
+    let version = manifest.package(PACKAGE).and_then(|package| Version::parse(&package.version)).unwrap_or(MIN_VERSION);
+    Ok(Tshark {
+        version,
+        manifest,
+        program: program.loader,
+        args: program.args,
+        // Not the user's configuration, which may change what is shown.
+        env: vec![("XDG_CONFIG_HOME".into(), at.join("no-configuration").into_os_string())],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Progress;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn an_unfit_tshark_is_refused_with_the_reason_and_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Some(dir.path().join("cache")), Progress::Silent).unwrap();
+        let ask = |name: &str, says: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, format!("#!/bin/sh\ncat <<E\n{says}\nE\n")).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+            // Another test's fork may still hold the script open for writing.
+            for _ in 0..50 {
+                match plain(&store, path.clone()) {
+                    Err(Error::Spawn { source, .. }) if source.raw_os_error() == Some(26) => {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                    }
+                    other => return other,
+                }
+            }
+            panic!("the script stays busy");
+        };
+        for (name, says, why) in [
+            ("old", "TShark (Wireshark) 3.4.10 (Git v3.4)\nwith Lua 5.2", "version 3.4.10"),
+            ("other", "hello 9.9", "hello"),
+            ("bare", "TShark (Wireshark) 4.4.13\nCompiled without Lua", "does not run a Lua script"),
+        ] {
+            let e = ask(name, says).unwrap_err().to_string();
+            assert!(e.contains(why) && e.contains("TELEGRAPHOS_TSHARK") && e.contains(name), "{e}");
+        }
+        let good = ask("good", "TShark (Wireshark) 4.4.19\nCompiled with GLib\nLua works").unwrap();
+        assert_eq!(good.version.to_string(), "4.4.19");
+    }
+}
