@@ -1,34 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards without virtual machines: a fabric process and a HIB process for each node, driven by test clients of this process.
+//! Boards without virtual machines: one fabric process or several, and a HIB process for each node, driven by test clients of this process.
 
 use crate::cluster::{hib_options, log_dir, option};
 use crate::guest::wait_for_socket;
+use crate::namespaces::Namespaces;
 use crate::process::{Process, tail};
 use crate::progress::{Mode, Progress};
 use crate::rundir::{FABRIC, MachineLock, RunDir};
 use crate::tap::{LinkCount, Tap};
 use crate::{Error, Result, Settings, interrupt};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use telegraphos_device::client::{Client, ClientError, Guest};
+use telegraphos_fabric::control::{ControlClient, default_path};
 
 /// This program in one of its other roles (see [`crate::reexecuted`]).
-fn role(role: &str) -> Command {
+pub(crate) fn role(role: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("telegraphos").arg(role);
     command
 }
 
-/// Starts a fabric that listens there, and waits until it does.
-pub(crate) fn start_fabric(socket: &Path, options: &[(String, String)], log: &Path) -> Result<Process> {
+fn fabric(socket: &Path, options: &[(String, String)]) -> Command {
     let mut command = role("__fabric");
     command.arg("--listen").arg(socket).args(options.iter().map(|(name, value)| option(name, value)));
-    let mut process = Process::start("the fabric", command, log)?;
+    command
+}
+
+/// Starts a fabric, and waits until it listens.
+fn start_fabric_as(what: String, command: Command, socket: &Path, log: &Path) -> Result<Process> {
+    let mut process = Process::start(what, command, log)?;
     wait_for_socket(socket, &mut process, || format!("\n--- end of the fabric's log\n{}", tail(log, 15)))?;
     Ok(process)
+}
+
+/// Starts a fabric that listens there, and waits until it does.
+pub(crate) fn start_fabric(socket: &Path, options: &[(String, String)], log: &Path) -> Result<Process> {
+    start_fabric_as("the fabric".into(), fabric(socket, options), socket, log)
 }
 
 /// Starts the HIB of a node.
@@ -41,6 +55,73 @@ pub(crate) fn start_hib(node: usize, socket: &Path, fabric: &Path, options: &[St
 /// How long a board may take to begin.
 const PROMPT: Duration = Duration::from_secs(30);
 
+/// Several fabric processes of one fabric, each with one switch and in a network namespace of its own, joined in a row by trunks.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// From the left to the right: the name of process and switch, and the switch's nodes. The nodes are those from 0 on, in this order.
+    pub switches: Vec<(&'static str, Range<usize>)>,
+    /// What carries the trunks: `udp` or `quic`.
+    pub transport: &'static str,
+    /// What each end of each trunk does to what it sends, such as `loss=5% corrupt=1%`; may be empty.
+    pub faults: &'static str,
+}
+
+impl Row {
+    /// The address of the left or right end of the trunk on the right of a switch.
+    fn address(left: usize, right_end: bool) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, left as u8, 1 + u8::from(right_end))
+    }
+
+    /// The name of the trunk on the right of a switch.
+    pub fn trunk(&self, left: usize) -> String {
+        format!("{}-{}", self.switches[left].0, self.switches[left + 1].0)
+    }
+
+    /// The topology file.
+    fn topology(&self) -> String {
+        let mut text = String::new();
+        for (name, nodes) in &self.switches {
+            let (first, last) = (nodes.start, nodes.end.saturating_sub(1));
+            text += &format!("[[switch]]\nname = '{name}'\nnodes = '{first}-{last}'\nprocess = '{name}'\n");
+        }
+        for (left, pair) in self.switches.windows(2).enumerate() {
+            let (from, to, at) = (pair[0].0, pair[1].0, Row::address(left, true));
+            text += &format!("[[trunk]]\nbetween = ['{to}', '{from}']\nat = '{}:{at}:{PORT}'\n", self.transport);
+        }
+        text
+    }
+
+    /// Makes the network and starts the processes; their sockets.
+    fn start(&self, common: &[(String, String)], run_dir: &Path, log_dir: &Path) -> Result<Vec<(Process, PathBuf)>> {
+        let file = run_dir.join("topology.toml");
+        fs::write(&file, self.topology()).map_err(Error::io("cannot write", &file))?;
+        let log = log_dir.join("fabric.network.log");
+        let mut network = Namespaces::new(self.switches.len(), &log)?;
+        for left in 0..self.switches.len() - 1 {
+            let ends = [(left, Row::address(left, false)), (left + 1, Row::address(left, true))];
+            network.cable(ends)?;
+        }
+        let mut started = Vec::new();
+        for (place, (name, _)) in self.switches.iter().enumerate() {
+            let socket = run_dir.join(format!("{FABRIC}.{name}"));
+            let mut command = fabric(&socket, common);
+            command.arg("--topology").arg(&file).args(["--process", name]);
+            let trunks = [place.checked_sub(1), Some(place).filter(|place| place + 1 < self.switches.len())];
+            for trunk in trunks.into_iter().flatten().filter(|_| !self.faults.is_empty()) {
+                // Each end what it sends: so each direction once.
+                command.arg("--fault").arg(format!("trunk:{}={} only=send", self.trunk(trunk), self.faults));
+            }
+            network.inside(place, &mut command)?;
+            let log = log_dir.join(format!("fabric.{name}.log"));
+            started.push((start_fabric_as(format!("the fabric process {name}"), command, &socket, &log)?, socket));
+        }
+        Ok(started)
+    }
+}
+
+/// Where fabric processes listen for trunks.
+const PORT: u16 = 7001;
+
 /// Running boards. All processes end, and their directory goes, when it is dropped.
 #[derive(Debug)]
 pub struct Boards {
@@ -48,9 +129,10 @@ pub struct Boards {
     guests: Vec<Guest>,
     hibs: Vec<Process>,
     taps: Vec<Tap>,
-    _fabric: Process,
+    /// With their sockets.
+    fabrics: Vec<(Process, PathBuf)>,
     log_dir: PathBuf,
-    _run_dir: RunDir,
+    run_dir: RunDir,
     _lock: Arc<MachineLock>,
 }
 
@@ -64,46 +146,87 @@ impl Boards {
         count_links: bool,
         options: impl Fn(usize) -> Vec<(String, String)>,
     ) -> Result<Boards> {
+        let mut boards = Boards::empty(settings, progress)?;
+        let step = Progress(progress).step(format!("Starting {nodes} boards and the fabric"));
+        let socket = boards.run_dir.path().join(FABRIC);
+        let fabric = start_fabric(&socket, &settings.fabric, &boards.log_dir.join("fabric.log"))?;
+        boards.fabrics.push((fabric, socket));
+        boards.start_boards(settings, count_links, &vec![0; nodes], options)?;
+        step.done();
+        Ok(boards)
+    }
+
+    /// The same, with several fabric processes.
+    pub fn start_in_a_row(
+        settings: &Settings,
+        progress: Mode,
+        row: &Row,
+        options: impl Fn(usize) -> Vec<(String, String)>,
+    ) -> Result<Boards> {
+        let mut boards = Boards::empty(settings, progress)?;
+        let fabric_of: Vec<usize> =
+            row.switches.iter().enumerate().flat_map(|(place, (_, nodes))| nodes.clone().map(move |_| place)).collect();
+        let text = format!("Starting {} boards and {} fabric processes", fabric_of.len(), row.switches.len());
+        let step = Progress(progress).step(text);
+        boards.fabrics = row.start(&settings.fabric, boards.run_dir.path(), &boards.log_dir)?;
+        boards.start_boards(settings, false, &fabric_of, options)?;
+        step.done();
+        Ok(boards)
+    }
+
+    fn empty(settings: &Settings, progress: Mode) -> Result<Boards> {
         let run_dir = RunDir::create(settings.run_dir.as_deref())?;
         let lock = MachineLock::acquire(Progress(progress))?;
         let log_dir = log_dir(settings, &run_dir)?;
-        let step = Progress(progress).step(format!("Starting {nodes} boards and the fabric"));
-        let fabric_socket = run_dir.path().join(FABRIC);
-        let fabric = start_fabric(&fabric_socket, &settings.fabric, &log_dir.join("fabric.log"))?;
-        let directory = run_dir.path().to_path_buf();
-        let at = |kind: &str, node: usize| directory.join(format!("{kind}{node}"));
-        let mut boards = Boards {
+        Ok(Boards {
             guests: Vec::new(),
             hibs: Vec::new(),
             taps: Vec::new(),
-            _fabric: fabric,
+            fabrics: Vec::new(),
             log_dir,
-            _run_dir: run_dir,
+            run_dir,
             _lock: lock,
-        };
-        for node in 0..nodes {
-            let mut link = fabric_socket.clone();
+        })
+    }
+
+    /// Starts a board for each node, at that fabric.
+    fn start_boards(
+        &mut self,
+        settings: &Settings,
+        count_links: bool,
+        fabric_of: &[usize],
+        options: impl Fn(usize) -> Vec<(String, String)>,
+    ) -> Result<()> {
+        let directory = self.run_dir.path().to_path_buf();
+        let at = |kind: &str, node: usize| directory.join(format!("{kind}{node}"));
+        let fabrics: Vec<PathBuf> = fabric_of.iter().map(|fabric| self.fabrics[*fabric].1.clone()).collect();
+        for (node, fabric) in fabrics.iter().enumerate() {
+            let mut link = fabric.clone();
             if count_links {
                 link = at("link", node);
-                boards.taps.push(Tap::bind(&link)?);
+                self.taps.push(Tap::bind(&link)?);
             }
             let options = hib_options(&settings.hib, &options(node));
-            boards.hibs.push(start_hib(node, &at("hib", node), &link, &options, &boards.log(node))?);
+            self.hibs.push(start_hib(node, &at("hib", node), &link, &options, &self.log(node))?);
         }
-        for node in 0..nodes {
-            let (socket, log) = (at("hib", node), boards.log(node));
-            wait_for_socket(&socket, &mut boards.hibs[node], || tails(node, &log))?;
-            if let Some(tap) = boards.taps.get(node) {
-                tap.join(&fabric_socket, PROMPT)?;
+        for (node, fabric) in fabrics.iter().enumerate() {
+            let (socket, log) = (at("hib", node), self.log(node));
+            wait_for_socket(&socket, &mut self.hibs[node], || tails(node, &log))?;
+            if let Some(tap) = self.taps.get(node) {
+                tap.join(fabric, PROMPT)?;
             }
-            let guest = Client::new(&socket).and_then(Guest::boot).map_err(|e| boards.error(node, e))?;
-            boards.guests.push(guest);
+            let guest = Client::new(&socket).and_then(Guest::boot).map_err(|e| self.error(node, e))?;
+            self.guests.push(guest);
         }
-        for node in 0..nodes {
-            boards.ask(node, |guest| guest.join().and_then(|()| guest.open_context(0)))?;
+        for node in 0..fabrics.len() {
+            self.ask(node, |guest| guest.join().and_then(|()| guest.open_context(0)))?;
         }
-        step.done();
-        Ok(boards)
+        Ok(())
+    }
+
+    /// A connection to the control socket of a fabric process, by its place in the row.
+    pub fn control(&self, fabric: usize) -> Result<ControlClient> {
+        Ok(ControlClient::connect(&default_path(&self.fabrics[fabric].1))?)
     }
 
     fn log(&self, node: usize) -> PathBuf {

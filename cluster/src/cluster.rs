@@ -67,6 +67,7 @@ fn window_bytes(hib: &[(String, String)]) -> u64 {
 fn remove_logs(dir: &Path) {
     let ours = |name: &str| {
         name == "fabric.log"
+            || (name.starts_with("fabric.") && name.ends_with(".log"))
             || ["console.", "qemu.", "hib."].iter().any(|kind| {
                 let node = name.strip_prefix(kind).and_then(|rest| rest.strip_suffix(".log"));
                 node.is_some_and(|node| node.parse::<usize>().is_ok())

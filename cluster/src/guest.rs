@@ -3,7 +3,7 @@
 
 use crate::agent::{GuestCommand, Line};
 use crate::cluster::Plan;
-use crate::process::{Memory, Process, listens, tail};
+use crate::process::{Memory, Process, listens_in, tail};
 use crate::qmp::Qmp;
 use crate::{Error, Result, boards, interrupt};
 use serde_json::{Value, json};
@@ -431,7 +431,7 @@ impl Guest {
 /// Waits until the process listens on its socket.
 pub(crate) fn wait_for_socket(path: &Path, process: &mut Process, tails: impl Fn() -> String) -> Result<()> {
     let begun = Instant::now();
-    while !listens(path) {
+    while !listens_in(process, path) {
         interrupt::check()?;
         if let Some(status) = process.ended() {
             return Err(Error::Ended {

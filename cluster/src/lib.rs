@@ -18,6 +18,7 @@
 //! - [`Cluster`] is a running cluster, [`Guest`] one node of it: commands in the guest, QMP, and every accident a test
 //!   wants to happen (reset, unplug, QEMU, HIB or fabric killed).
 //! - [`Boards`] are HIBs and a fabric without virtual machines, driven by test clients; `tap` counts what crosses their links.
+//! - `namespaces` gives fabric processes networks of their own.
 //! - `agent` and `qmp` talk to the guest's agent and to QEMU.
 //! - `process` and `rundir` make sure that nothing outlives the harness: children die with it, its directory is removed
 //!   by it or by the next one.
@@ -33,6 +34,7 @@ mod cluster;
 mod error;
 mod guest;
 mod interrupt;
+mod namespaces;
 mod process;
 mod progress;
 mod qmp;
@@ -41,7 +43,7 @@ mod settings;
 mod tap;
 
 pub use agent::{GuestCommand, Output, OutputLine, Running, Status, User};
-pub use boards::Boards;
+pub use boards::{Boards, Row};
 pub use cluster::{Builder, Cluster, Prepared, prepare};
 pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
@@ -51,6 +53,7 @@ pub use progress::Mode as ProgressMode;
 pub use settings::{Accelerator, MAX_NODES, Settings};
 pub use tap::{LinkCount, PacketKind};
 pub use telegraphos_device::client;
+pub use telegraphos_fabric::control;
 
 use std::process::ExitCode;
 
@@ -64,6 +67,7 @@ pub fn reexecuted() -> Option<ExitCode> {
     match role.to_str()? {
         "__hib" => Some(telegraphos_device::cli_main(rest)),
         "__fabric" => Some(telegraphos_fabric::cli_main(rest)),
+        "__namespace" => namespaces::hold(),
         _ => None,
     }
 }

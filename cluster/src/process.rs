@@ -159,10 +159,19 @@ pub(crate) fn tail(path: &Path, lines: usize) -> String {
 /// Whether somebody listens on that Unix socket, asked of the kernel: a trial connection would count as the one
 /// client a HIB serves.
 pub(crate) fn listens(path: &Path) -> bool {
+    listens_seen_by(path, "self")
+}
+
+/// The same, of a process that may be in another network namespace.
+pub(crate) fn listens_in(process: &Process, path: &Path) -> bool {
+    listens_seen_by(path, &process.pid().to_string())
+}
+
+fn listens_seen_by(path: &Path, process: &str) -> bool {
     /// `__SO_ACCEPTCON` in the flags column.
     const LISTENING: &str = "00010000";
     let Some(path) = path.to_str() else { return false };
-    fs::read_to_string("/proc/net/unix").unwrap_or_default().lines().any(|line| {
+    fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default().lines().any(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         fields.get(3) == Some(&LISTENING) && fields.get(7) == Some(&path)
     })

@@ -14,9 +14,12 @@ use std::time::{Duration, Instant};
 use hib_core::{Step, StepResult};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use telegraphos_wire::admin::{self, Command, Completion, ReplicaCommand};
+use telegraphos_wire::admin::{self, Command, Completion, QueueCommand, ReplicaCommand};
+use telegraphos_wire::context::{Argument, Launch, Operation};
+use telegraphos_wire::packet::AtomicOp;
+use telegraphos_wire::queue::{FIRST, HeaderWord, Shape};
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{NodeId, Rights, Status, UNIT, WindowLayout, context};
+use telegraphos_wire::{Aperture, NodeId, Rights, Status, UNIT, WindowLayout, context, event};
 
 use crate::memory::GuestMemory;
 use crate::vfio::message::{Access, DmaMap, HEADER_LEN, Header, IrqSet, MAX_MESSAGE, command, dma_map, flag, irq_set};
@@ -339,6 +342,16 @@ pub struct Guest<C = Client> {
     memory: GuestMemory,
     seq: u32,
     cookie: u64,
+    events: u32,
+}
+
+/// A notification queue of 8-byte words that a [`Guest`] receives by, in one buffer; a full buffer is emptied at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// What senders import, with [`Rights::ENQUEUE`].
+    pub pages: Pages,
+    address: u64,
+    head: HeaderWord,
 }
 
 /// Pages of a node, as a grant gave them.
@@ -372,13 +385,15 @@ impl<C: AsMut<Client>> Guest<C> {
         let flags = irq_set::DATA_EVENTFD | irq_set::ACTION_TRIGGER;
         let set = IrqSet { argsz: size_of::<IrqSet>() as u32, flags, index: 1, start: 0, count: 1 };
         client.as_mut().set_irqs(set, &[irq.as_fd()])?.ok("an interrupt")?;
-        let mut guest = Guest { client, ram, irq, memory, seq: 0, cookie: 0 };
+        let mut guest = Guest { client, ram, irq, memory, seq: 0, cookie: 0, events: 0 };
         guest.program()?;
         Ok(guest)
     }
 
     /// What the driver does at probe, also after a reset.
     pub fn program(&mut self) -> Result<()> {
+        self.events = 0;
+        self.write(EVENTS, &[0; size_of::<event::Entry>() * EVENT_ENTRIES as usize])?;
         let client = self.client.as_mut();
         client.write(CONFIG, 4, &6u16.to_le_bytes())?;
         client.set_register(Register::EventBase, EVENTS)?;
@@ -507,18 +522,132 @@ impl<C: AsMut<Client>> Guest<C> {
         })?
     }
 
+    /// Closes an import. Waits until nothing of it is outstanding.
+    pub fn close_import(&mut self, import: u16) -> Result<()> {
+        self.admin_ok(Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() }).map(drop)
+    }
+
     /// Waits until every store of context 0 has been performed; returns the status.
     pub fn quiet(&mut self) -> Result<Status> {
+        let cookie = self.begin_quiet()?;
+        wait_for("quiet", || self.done(0, cookie).transpose())?
+    }
+
+    /// Asks when every store so far of context 0 has been performed; [`Guest::done`] of slot 0 tells.
+    pub fn begin_quiet(&mut self) -> Result<u64> {
+        self.cookie += 1;
+        let word = context::QUIET_ALL << context::COOKIE_BITS | self.cookie;
+        self.client.as_mut().store(CONTEXTS, context::QUIET, &word.to_le_bytes())?;
+        Ok(self.cookie)
+    }
+
+    /// The status of what was begun in this slot of context 0 with this cookie, once it is done.
+    pub fn done(&self, slot: u8, cookie: u64) -> Result<Option<Status>> {
+        let word = self.load64(STATUS_PAGES + 8 * u64::from(slot))?;
+        let ours = word & ((1 << context::COOKIE_BITS) - 1) == cookie;
+        Ok(ours.then(|| Status::from_u16((word >> context::COOKIE_BITS) as u16)))
+    }
+
+    /// Launches a fetch-and-add to the 8-byte word `offset` bytes into window slot `window_slot` of `node`, in slot `slot` (1 to 63; 0 is for
+    /// [`Guest::quiet`]) of context 0; gives the cookie for [`Guest::done`]. The sum's old value is then [`Guest::previous`].
+    pub fn begin_add(&mut self, slot: u8, node: NodeId, window_slot: u16, offset: u64, operand: u64) -> Result<u64> {
         self.cookie += 1;
         let cookie = self.cookie;
-        let word = context::QUIET_ALL << context::COOKIE_BITS | cookie;
-        self.client.as_mut().store(CONTEXTS, context::QUIET, &word.to_le_bytes())?;
-        let done = wait_for("quiet", || match self.load64(STATUS_PAGES) {
-            Ok(word) => (word & ((1 << context::COOKIE_BITS) - 1) == cookie).then_some(Ok(word)),
-            Err(e) => Some(Err(e)),
-        })??;
-        Ok(Status::from_u16((done >> context::COOKIE_BITS) as u16))
+        let argument = Argument { context: 0, slot, which: 0, key: 0 }.encode();
+        let launch = Launch { operation: Operation::Atomic { op: AtomicOp::Add, size: 8 }, notify: false, cookie };
+        let registers = context::REGISTERS + context::STRIDE * u64::from(slot);
+        let client = self.client.as_mut();
+        client.store(WINDOW, aperture(Aperture::Argument, node, window_slot, offset), &argument.to_le_bytes())?;
+        client.store(CONTEXTS, registers + context::OPERAND, &operand.to_le_bytes())?;
+        client.store(CONTEXTS, registers + context::LAUNCH, &launch.encode().to_le_bytes())?;
+        Ok(cookie)
     }
+
+    /// What the word of the slot's last atomic was before.
+    pub fn previous(&self, slot: u8) -> Result<u64> {
+        self.load64(STATUS_PAGES + context::VALUE_OFFSET + 8 * u64::from(slot))
+    }
+
+    /// The events that have come since the last call; their places are free again.
+    pub fn events(&mut self) -> Result<Vec<event::Entry>> {
+        let mut events = Vec::new();
+        loop {
+            let at = EVENTS + size_of::<event::Entry>() as u64 * u64::from(self.events % EVENT_ENTRIES);
+            // The word with the number is written last.
+            let number = (self.load64(at + 8)? >> 32) as u32;
+            if number != self.events.wrapping_add(1) {
+                break;
+            }
+            let mut bytes = [0; size_of::<event::Entry>()];
+            self.read(at, &mut bytes)?;
+            events.push(bytemuck::pod_read_unaligned(&bytes));
+            self.events = number;
+        }
+        if !events.is_empty() {
+            let consumed = self.events;
+            self.client.as_mut().set_register(Register::EventConsumer, consumed.into())?;
+        }
+        Ok(events)
+    }
+
+    /// Makes export page `page` a queue with a buffer of so many words of 8 bytes at DMA address `address`, for every node.
+    pub fn queue(&mut self, node: NodeId, page: u32, words: u16, address: u64) -> Result<Queue> {
+        let invalid = ClientError::Failed { opcode: admin::QUEUE_SET, status: Status::Invalid };
+        let shape = Shape::new(words.into(), 8).ok_or(invalid)?;
+        let head = shape.empty();
+        for word in [0, 1] {
+            self.write(address + 8 * word, &u64::from(head.encode()).to_le_bytes())?;
+        }
+        let set = QueueCommand {
+            opcode: admin::QUEUE_SET,
+            page,
+            words: words.into(),
+            width: 8,
+            address,
+            nodes: [u64::MAX; 4],
+            ..QueueCommand::default()
+        };
+        let generation = self.admin_ok(set.into())?.generation;
+        Ok(Queue { pages: Pages { node, page, count: 1, length: shape.bytes(), generation }, address, head })
+    }
+
+    /// Takes all elements out of a queue, oldest first. To be called after [`Guest::events`]: `overflowed` says whether one of them was
+    /// that the queue is full; then the queue goes on.
+    pub fn dequeue(&mut self, queue: &mut Queue, overflowed: bool, elements: &mut Vec<u64>) -> Result<()> {
+        let word = self.load64(queue.address)?;
+        let broken = ClientError::Failed { opcode: admin::QUEUE_SET, status: Status::QueueHeader };
+        let tail = HeaderWord::decode(word as u32).filter(|tail| tail.size == queue.head.size).ok_or(broken)?;
+        if queue.head == tail && !overflowed {
+            return Ok(());
+        }
+        while queue.head != tail {
+            elements.push(self.load64(queue.address + 8 * u64::from(queue.head.index))?);
+            queue.head = queue.head.advanced();
+        }
+        if overflowed {
+            // The board puts what it holds at the first place.
+            queue.head.index = FIRST;
+        }
+        let store = Step::Store { address: queue.address + 8, size: 8, data: queue.head.encode().into() };
+        if !matches!(self.memory.perform(&store), StepResult::Stored) {
+            return Err(ClientError::Address { address: queue.address });
+        }
+        if overflowed {
+            let resume = Command { opcode: admin::QUEUE_RESUME, index: queue.pages.page, ..Command::default() };
+            self.admin_ok(resume)?;
+        }
+        Ok(())
+    }
+}
+
+fn aperture(aperture: Aperture, node: NodeId, slot: u16, offset: u64) -> u64 {
+    let layout = WindowLayout::default();
+    ((aperture as u64) << (layout.offset_bits + layout.node_bits)) + window(node, slot, offset)
+}
+
+/// The place in the window to which elements for the queue behind slot `slot` of `node` are stored.
+pub fn enqueue_window(node: NodeId, slot: u16) -> u64 {
+    aperture(Aperture::Enqueue, node, slot, 0)
 }
 
 /// The place in the window of `offset` bytes into slot `slot` of `node`, with the default layout.

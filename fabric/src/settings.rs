@@ -15,6 +15,8 @@ use crate::metrics::MetricsAddress;
 
 /// Bytes of the longest path of a Unix socket.
 const MAX_SOCKET_PATH: usize = 107;
+/// Microseconds of a year, for transports that cannot do without a limit.
+const NEVER: u64 = 366 * 86_400_000_000;
 
 /// All settings; what is not given has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, clap::Args)]
@@ -253,6 +255,8 @@ impl Settings {
             Some(value) => Err(SettingsError::Range { name, value, expected: "0, or 10 to 86400000".to_owned() }),
         };
         config.silence = limit("silence-ms", self.silence_ms, config.silence)?;
+        // What carries trunks is as patient as the switches.
+        config.transport.silence = config.silence.unwrap_or(NEVER);
         config.stall = limit("stall-ms", self.stall_ms, config.stall)?;
         if let Some(limit) = self.reply_limit {
             config.reply_limit = Some(range("reply-limit", limit, 1, u32::MAX)?);
@@ -314,7 +318,10 @@ mod tests {
         assert_eq!(Settings { control: Some("none".into()), ..base.clone() }.config().unwrap().control, None);
         let long = Settings { listen: Some(format!("/{}", "x".repeat(100)).into()), ..base.clone() };
         assert_eq!(long.config().unwrap().control, None, "a default that cannot be is none");
+        let usual = Settings { silence_ms: Some(30_000), ..base.clone() }.config().unwrap();
+        assert_eq!(usual.transport.silence, 30_000_000, "trunks are given up no earlier");
         let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
         assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
+        assert!(patient.transport.silence > 86_400_000_000);
     }
 }

@@ -9,6 +9,7 @@ mod accidents;
 mod boards;
 mod counting;
 mod demo;
+mod fabric;
 mod help;
 mod input;
 mod leftovers;
@@ -45,13 +46,13 @@ fn main() -> ExitCode {
     suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     input(&mut suite);
     leftovers(&mut suite);
-    without_machines(&mut suite);
+    without_machines(&mut suite, Scale::from_env());
     four_nodes(&mut suite, Scale::from_env());
     one_counter(&mut suite);
     oldest_kernel(&mut suite);
     suite.part("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction);
     suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
-    suite.part("demo_shows_its_table", demo::shows_its_table);
+    suite.part("demo_shows_its_table", || demo::shows_its_table(Scale::from_env()));
     suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
     let mut newest = None;
     suite.part("kernel_newest_reported", || {
@@ -171,10 +172,14 @@ fn leftovers(suite: &mut Suite) {
 }
 
 /// Boards and a fabric as processes, driven by test clients.
-fn without_machines(suite: &mut Suite) {
+fn without_machines(suite: &mut Suite, scale: Scale) {
     suite.part("item23_one_packet_on_each_link", boards::one_packet_on_each_link);
     suite.part("item26_counters_stall_and_lose_nothing", boards::counters_stall_and_lose_nothing);
     suite.part("bench_of_replicas_shows_its_tables", boards::bench_shows_its_tables);
+    suite.part("i16_sixteen_boards_over_three_fabrics_lose_nothing", || {
+        fabric::sixteen_boards_over_three_fabrics_lose_nothing(scale)
+    });
+    suite.part("i16_a_long_partition_is_told_and_heals", fabric::a_long_partition_is_told_and_heals);
 }
 
 /// Nobody else's board has our vendor id.

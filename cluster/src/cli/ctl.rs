@@ -402,7 +402,7 @@ mod tests {
             ("faults", Request::Faults {}),
             ("faults list --json", Request::Faults {}),
             (
-                "faults set 0-1 latency=5ms,loss=2%",
+                "faults set 0-1 latency=5ms loss=2%",
                 Request::SetFaults { on: Target::Trunk("0-1".into()), faults: loss },
             ),
             ("faults clear all", Request::ClearFaults { on: Target::All }),

@@ -49,17 +49,17 @@ pub(crate) fn partners(pattern: &Pattern, nodes: u32, seed: u64) -> Vec<Partners
             let width = width.unwrap_or_else(|| side(nodes));
             all.map(|node| plain(neighbours(node, nodes, width))).collect()
         }
-        Pattern::Transpose => {
+        Pattern::Transpose {} => {
             let side = nodes.isqrt();
             let other = |node: u32| (node % side) * side + node / side;
             all.map(|node| plain(others(node, [other(node)]))).collect()
         }
-        Pattern::Permutation => {
+        Pattern::Permutation {} => {
             let cycle = one_cycle(nodes, seed);
             all.map(|node| plain(others(node, [cycle[node as usize]]))).collect()
         }
         Pattern::AllToOne { target } => all.map(|node| plain(others(node, [u32::from(target)]))).collect(),
-        Pattern::Ring => all.map(|node| plain(others(node, [(node + 1) % nodes]))).collect(),
+        Pattern::Ring {} => all.map(|node| plain(others(node, [(node + 1) % nodes]))).collect(),
     }
 }
 
@@ -119,10 +119,10 @@ mod tests {
             Pattern::Uniform { partners: 5 },
             Pattern::Neighbour { width: None },
             Pattern::HotSpot { target: 7, percent: 30, partners: 4 },
-            Pattern::Transpose,
-            Pattern::Permutation,
+            Pattern::Transpose {},
+            Pattern::Permutation {},
             Pattern::AllToOne { target: 3 },
-            Pattern::Ring,
+            Pattern::Ring {},
         ];
         for pattern in patterns {
             let all = partners(&pattern, 16, 1);
@@ -136,13 +136,13 @@ mod tests {
                 Pattern::Uniform { .. } => assert_eq!(counts, [5; 16]),
                 Pattern::Neighbour { .. } => assert_eq!(counts, [4; 16]),
                 Pattern::HotSpot { .. } => assert_eq!((counts[0], counts[7], all[7].favoured), (5, 4, 0)),
-                Pattern::Transpose => assert_eq!((counts[5], all[1].nodes[0], all[14].nodes[0]), (0, 4, 11)),
-                Pattern::Permutation => {
+                Pattern::Transpose {} => assert_eq!((counts[5], all[1].nodes[0], all[14].nodes[0]), (0, 4, 11)),
+                Pattern::Permutation {} => {
                     let to: std::collections::BTreeSet<_> = all.iter().flat_map(|p| &p.nodes).collect();
                     assert_eq!(to.len(), 16);
                 }
                 Pattern::AllToOne { .. } => assert_eq!((counts[3], counts.iter().sum::<usize>()), (0, 15)),
-                Pattern::Ring => assert_eq!(all[15].nodes, [0]),
+                Pattern::Ring {} => assert_eq!(all[15].nodes, [0]),
             }
         }
     }

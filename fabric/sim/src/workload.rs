@@ -32,7 +32,7 @@ pub struct Workload {
     pub faults: Vec<Fault>,
 }
 
-/// Who talks to whom.
+/// Who talks to whom. Variants without fields have braces: else unknown keys would be accepted.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "kind")]
 pub enum Pattern {
@@ -60,9 +60,9 @@ pub enum Pattern {
         partners: u32,
     },
     /// Row and column of a square are exchanged; nodes on the diagonal are idle.
-    Transpose,
+    Transpose {},
     /// Each node sends to one other and receives from one, drawn by the seed.
-    Permutation,
+    Permutation {},
     /// All to one.
     AllToOne {
         /// That node, which is idle.
@@ -70,7 +70,7 @@ pub enum Pattern {
         target: NodeId,
     },
     /// Each to the next.
-    Ring,
+    Ring {},
 }
 
 fn sixteen() -> u32 {
@@ -499,7 +499,7 @@ impl Workload {
             Pattern::Neighbour { width: Some(width) } if *width == 0 || nodes % width != 0 => {
                 Err(wrong("pattern.width", width, format!("a divisor of the number of nodes, {nodes}")))
             }
-            Pattern::Transpose if nodes.isqrt().pow(2) != nodes => {
+            Pattern::Transpose {} if nodes.isqrt().pow(2) != nodes => {
                 Err(wrong("pattern.kind", "transpose", format!("a square number of nodes, not {nodes}")))
             }
             _ => Ok(()),

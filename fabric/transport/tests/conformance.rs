@@ -129,3 +129,37 @@ mod ring_delayed {
     connected!(SUBJECT);
     addressed!(SUBJECT);
 }
+
+/// RDP, with nothing below it and with everything.
+mod udp {
+    use super::*;
+    const SUBJECT: Subject = Subject::Address("udp:127.0.0.1:{port}");
+    connected!(SUBJECT);
+    addressed!(SUBJECT);
+}
+
+mod unix_datagram {
+    use super::*;
+    const SUBJECT: Subject = Subject::Address("unix-datagram:{}/socket");
+    connected!(SUBJECT);
+    addressed!(SUBJECT);
+    socket_files!(SUBJECT);
+}
+
+mod udp_faulty {
+    use super::*;
+    const SUBJECT: Subject = Subject::Faulty(
+        "udp:127.0.0.1:{port}",
+        "loss=2% corrupt=1% duplicate=2% reorder=1% latency=100us jitter=100us",
+    );
+    connected!(SUBJECT);
+    addressed!(SUBJECT);
+}
+
+mod unix_datagram_faulty {
+    use super::*;
+    const SUBJECT: Subject = Subject::Faulty("unix-datagram:{}/socket", "loss=2% corrupt=1% duplicate=2% reorder=1%");
+    connected!(SUBJECT);
+    addressed!(SUBJECT);
+    socket_files!(SUBJECT);
+}

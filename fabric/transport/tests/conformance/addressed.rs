@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use telegraphos_transport::{Address, Received, connect, listen};
+use telegraphos_transport::{Address, Received, Transport, connect, listen};
 
 use super::drive::{Peer, accept, drive, now, pattern, same, sleep};
 use super::subjects::Subject;
@@ -41,7 +41,7 @@ pub(crate) fn a_killed_peer_is_noticed(subject: Subject, child_test: &str) {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let mut peer = Peer::new(accept(&mut *acceptor));
+        let mut peer = Peer::new(accept(&mut *acceptor, &mut []));
         while peer.got.len() < LAST {
             peer.go_on().unwrap();
             assert!(peer.got.len() >= LAST || sleep(&[&peer], 30_000_000), "the child sends nothing");
@@ -65,7 +65,7 @@ pub(crate) fn reconnecting_works(subject: Subject) {
                 let bytes = pattern(round * 10 + turn, 5000);
                 let mut a = Peer::sending(connect(address, &subject.options()).unwrap(), bytes.clone());
                 a.go_on().unwrap();
-                let mut b = Peer::new(accept(&mut *acceptor));
+                let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
                 drive(&mut a, &mut b, |_, b| b.got.len() == bytes.len()).unwrap();
                 same(&b.got, &bytes);
             }
@@ -85,7 +85,8 @@ pub(crate) fn many_connections_at_once(subject: Subject) {
             clients.push(client);
         }
         for _ in 0..100 {
-            served.push(Peer::new(accept(&mut *acceptor)));
+            let mut waiting: Vec<&mut dyn Transport> = clients.iter_mut().map(|c| &mut *c.transport as _).collect();
+            served.push(Peer::new(accept(&mut *acceptor, &mut waiting)));
         }
         for server in &mut served {
             // Whose it is shows in what it brings.
@@ -129,7 +130,7 @@ pub(crate) fn alone(subject: Subject) {
         let mut once = |n: u64| {
             let mut a = Peer::sending(connect(address, &subject.options()).unwrap(), pattern(n, 100));
             a.go_on().unwrap();
-            let mut b = Peer::new(accept(&mut *acceptor));
+            let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
             drive(&mut a, &mut b, |_, b| b.got.len() == 100).unwrap();
         };
         (0..50).for_each(&mut once);
@@ -187,10 +188,10 @@ pub(crate) fn a_stale_socket_is_replaced_and_a_live_one_refused(subject: Subject
         let mut a = Peer::sending(connect(address, &subject.options()).unwrap(), b"still there?".to_vec());
         a.go_on().unwrap();
         // The refused one looked whether somebody lives; that may have been a connection.
-        let mut b = Peer::new(accept(&mut *acceptor));
+        let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
         b.go_on().unwrap();
         while b.ended {
-            b = Peer::new(accept(&mut *acceptor));
+            b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
             b.go_on().unwrap();
         }
         drive(&mut a, &mut b, |_, b| b.got.len() == 12).unwrap();
@@ -236,14 +237,14 @@ pub(crate) fn another_transport_is_refused(subject: Subject) {
         // A ring that is called as a stream: the stranger's first bytes are no bells.
         let mut a = Peer::sending(connect(&Address::Unix(path.clone()), &subject.options()).unwrap(), pattern(1, 100));
         a.go_on().unwrap();
-        let mut b = accept(&mut *server);
+        let mut b = accept(&mut *server, &mut [&mut *a.transport]);
         let error = b.receive(now(), &mut [0; 100]).unwrap_err().to_string();
         assert!(error.contains("other end of the rings"), "{error}");
         drop((a, b, server));
         // A stream that is called as a ring: what it says is no greeting.
         let mut server = listen(&Address::Unix(path.clone()), &subject.options()).unwrap();
         let mut a = connect(&Address::Ring(path), &subject.options()).unwrap();
-        let mut b = Peer::sending(accept(&mut *server), b"welcome, whoever you are".to_vec());
+        let mut b = Peer::sending(accept(&mut *server, &mut [&mut *a]), b"welcome, whoever you are".to_vec());
         b.go_on().unwrap();
         let error = loop {
             match a.receive(now(), &mut [0; 100]) {

@@ -85,7 +85,9 @@ pub(crate) fn room_is_an_event(subject: Subject) {
     b.reads = true;
     let sleeps = drive(&mut a, &mut b, |_, b| b.got.len() == to_b.len()).unwrap();
     same(&b.got, &to_b);
-    assert!(sleeps as usize <= to_b.len() / 1024, "{sleeps} sleeps for {} bytes", to_b.len());
+    // Delayed datagrams arrive one by one, and some of them in vain.
+    let bytes = if matches!(subject, Subject::Faulty(..)) { 128 } else { 1024 };
+    assert!(sleeps as usize <= to_b.len() / bytes, "{sleeps} sleeps for {} bytes", to_b.len());
 }
 
 /// The end comes behind all bytes that were flushed, however slowly they are taken, and stays.

@@ -150,30 +150,40 @@ pub(crate) fn drive(a: &mut Peer, b: &mut Peer, mut done: impl FnMut(&Peer, &Pee
     Ok(sleeps)
 }
 
-/// Drives both until neither has an event for a while.
+/// Drives both until neither takes or gets a byte for a while. (That bytes wait for one who does not read is an event for ever.)
 pub(crate) fn settle(a: &mut Peer, b: &mut Peer) -> std::io::Result<()> {
     let start = Instant::now();
-    loop {
-        assert!(start.elapsed() < HANG, "never quiet: {:?} {:?}", a.transport, b.transport);
+    let progress = |a: &Peer, b: &Peer| (a.sent, b.sent, a.got.len(), b.got.len());
+    let (mut before, mut since) = (progress(a, b), now());
+    while now() - since < 50_000 {
+        assert!(start.elapsed() < HANG, "never quiet");
+        sleep(&[a, b], 5_000);
         a.go_on()?;
         b.go_on()?;
-        if !sleep(&[a, b], 20_000) {
-            return Ok(());
+        if progress(a, b) != before {
+            (before, since) = (progress(a, b), now());
         }
     }
+    Ok(())
 }
 
-/// Waits for the next connection.
-pub(crate) fn accept(acceptor: &mut dyn Acceptor) -> Box<dyn Transport> {
+/// Waits for the next connection. Meanwhile `clients` have their turns, since some transports take a few words to connect.
+pub(crate) fn accept(acceptor: &mut dyn Acceptor, clients: &mut [&mut dyn Transport]) -> Box<dyn Transport> {
     let start = Instant::now();
     loop {
+        for client in clients.iter_mut() {
+            // It may have gone on purpose.
+            let _ = client.flush(now());
+        }
         if let Some(transport) = acceptor.accept(now()).unwrap() {
             return transport;
         }
         assert!(start.elapsed() < HANG, "nobody connects: {acceptor:?}");
-        let wait = acceptor.deadline().map_or(100_000, |at| at.saturating_sub(now()).min(100_000));
+        let deadlines = clients.iter().map(|client| client.deadline()).chain([acceptor.deadline()]);
+        let wait = deadlines.flatten().map(|at| at.saturating_sub(now())).min().unwrap_or(100_000).min(100_000);
         let timeout = Timespec { tv_sec: 0, tv_nsec: (wait * 1000) as i64 };
-        let mut fds = [PollFd::from_borrowed_fd(acceptor.fd(), PollFlags::IN)];
+        let fds = clients.iter().map(|client| client.fd()).chain([acceptor.fd()]);
+        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         poll(&mut fds, Some(&timeout)).unwrap();
     }
 }

@@ -8,6 +8,8 @@ use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport, co
 
 use super::drive::accept;
 
+static PORTS: std::sync::Mutex<Vec<u16>> = std::sync::Mutex::new(Vec::new());
+
 /// How to make connections of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject {
@@ -31,19 +33,34 @@ pub(crate) struct Pair {
     _directory: tempfile::TempDir,
 }
 
+/// A port that nobody had a moment ago, and that no other test of this process gets.
+fn port() -> u16 {
+    let mut given = PORTS.lock().unwrap();
+    loop {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        if !given.contains(&port) {
+            given.push(port);
+            return port;
+        }
+    }
+}
+
 impl Subject {
     pub(crate) fn options(self) -> Options {
         let faults = match self {
             Subject::Faulty(_, plan) => Some(LinkFaults::new("test", 1).with(plan.parse().unwrap())),
             _ => None,
         };
-        Options { buffer: BUFFER, faults, ..Options::default() }
+        // A killed peer of datagrams is noticed by its silence.
+        Options { buffer: BUFFER, faults, silence: 6_000_000, ..Options::default() }
     }
 
     pub(crate) fn address(self, directory: &Path) -> Option<Address> {
         match self {
             Subject::Address(text) | Subject::Faulty(text, _) => {
-                Some(text.replace("{}", directory.to_str().unwrap()).parse().unwrap())
+                let text = text.replace("{}", directory.to_str().unwrap());
+                Some(text.replace("{port}", &port().to_string()).parse().unwrap())
             }
             Subject::InProcess => None,
         }
@@ -54,8 +71,8 @@ impl Subject {
         match self.address(directory.path()) {
             Some(address) => {
                 let mut acceptor = listen(&address, &self.options()).unwrap();
-                let a = connect(&address, &self.options()).unwrap();
-                let b = accept(&mut *acceptor);
+                let mut a = connect(&address, &self.options()).unwrap();
+                let b = accept(&mut *acceptor, &mut [&mut *a]);
                 Pair { a, b, _acceptor: Some(acceptor), _directory: directory }
             }
             None => {

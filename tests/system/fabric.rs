@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Boards without virtual machines at three fabric processes, each in a network of its own, over trunks that lose and corrupt: nothing is
+//! lost, nothing comes twice, order is kept (I8, I16); and what is told of a partition that is longer than the silence.
+
+mod load;
+
+use anyhow::{Context, Result, ensure};
+use load::{Counts, Load, NODES};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY, Pages};
+use telegraphos_cluster::control::snapshot::{Snapshot, TrunkEnd};
+use telegraphos_cluster::control::{ControlClient, Request, Response, Target};
+use telegraphos_cluster::{Boards, ProgressMode, Row, Settings};
+use telegraphos_tests::Scale;
+use telegraphos_wire::{NodeId, Rights, Status, event};
+
+/// What carries the trunks.
+const TRANSPORT: &str = "udp";
+const FAULTS: &str = "loss=5% corrupt=1%";
+const RW: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+const LEFT_MIDDLE: &str = "left-middle";
+
+fn options(silence_ms: u64) -> Settings {
+    let seed = std::env::var("TELEGRAPHOS_SEED").unwrap_or_else(|_| "1".into());
+    let fabric = vec![("silence-ms".into(), silence_ms.to_string()), ("seed".into(), seed)];
+    Settings { fabric, ..crate::settings("three-fabrics") }
+}
+
+fn set_faults(control: &mut ControlClient, trunk: &str, faults: &str) -> Result<()> {
+    let on = Target::Trunk(trunk.to_owned());
+    control.ask(&Request::SetFaults { on, faults: faults.parse()? })?;
+    Ok(())
+}
+
+fn snapshot(control: &mut ControlClient) -> Result<Snapshot> {
+    match control.ask(&Request::Statistics {})? {
+        Response::Statistics(snapshot) => Ok(snapshot),
+        other => anyhow::bail!("statistics are {other:?}"),
+    }
+}
+
+fn trunk(control: &mut ControlClient, name: &str) -> Result<TrunkEnd> {
+    let found = snapshot(control)?.trunks.into_iter().find(|end| end.name == name);
+    found.with_context(|| format!("no trunk {name}"))
+}
+
+/// Packets that have come out of the end of a trunk, and have gone into it.
+fn crossed(end: &TrunkEnd) -> (u64, u64) {
+    let flows = end.classes.iter().map(|(_, flows)| (flows.received.packets, flows.sent.packets));
+    flows.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+/// What one partition did.
+struct Partition {
+    /// Operations done before it, while nothing crossed, and in all.
+    before: u64,
+    during: u64,
+    /// How long nothing crossed.
+    silent: Duration,
+}
+
+/// Cuts the trunk between left and middle once a third of the operations is done, and joins it again 5 s later.
+fn partition(controls: &mut [ControlClient], load: &Load, give_up: &AtomicBool) -> Result<Partition> {
+    while load.done() < load.total() / 3 {
+        if give_up.load(Ordering::Relaxed) {
+            anyhow::bail!("the boards gave up before the partition");
+        }
+        telegraphos_cluster::sleep(Duration::from_millis(5))?;
+    }
+    let begun = Instant::now();
+    let left = &mut controls[0];
+    set_faults(left, LEFT_MIDDLE, &format!("{FAULTS} down"))?;
+    // What had come out of the trunk's transport before may still be counted.
+    let mut last = crossed(&trunk(left, LEFT_MIDDLE)?).0;
+    loop {
+        telegraphos_cluster::sleep(Duration::from_millis(500))?;
+        let now = crossed(&trunk(left, LEFT_MIDDLE)?).0;
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    let (before, still) = (load.done(), Instant::now());
+    telegraphos_cluster::sleep(Duration::from_secs(5).saturating_sub(begun.elapsed()))?;
+    let end = trunk(left, LEFT_MIDDLE)?;
+    ensure!(crossed(&end).0 == last, "{} packets crossed a trunk that is down", crossed(&end).0 - last);
+    ensure!(end.up && end.resets == 0, "a partition shorter than the silence was told: {end:?}");
+    ensure!(load.done() < load.total(), "all was done before the partition ended");
+    let found = Partition { before, during: load.done() - before, silent: still.elapsed() };
+    set_faults(left, LEFT_MIDDLE, &format!("{FAULTS} only=send"))?;
+    Ok(found)
+}
+
+/// SPEC I16 on real sockets: 16 boards at three fabric processes in network namespaces, trunks that lose 5 % and corrupt 1 % each way, and a
+/// partition of 5 s: each operation is performed once, and in order.
+pub(crate) fn sixteen_boards_over_three_fabrics_lose_nothing(scale: Scale) -> Result<()> {
+    let load = Load::new(scale.pick(50_000, 1_000_000));
+    let row = Row {
+        switches: vec![("left", 0..5), ("middle", 5..11), ("right", 11..NODES)],
+        transport: TRANSPORT,
+        faults: FAULTS,
+    };
+    let mut boards = Boards::start_in_a_row(&options(30_000), ProgressMode::Silent, &row, |_| Vec::new())?;
+    let mut controls: Vec<ControlClient> = (0..3).map(|place| boards.control(place)).collect::<Result<_, _>>()?;
+    let mut nodes = load::prepare(boards.guests_mut())?;
+    let sessions = |controls: &mut [ControlClient]| -> Result<Vec<u64>> {
+        let ends = controls.iter_mut().map(|control| Ok(snapshot(control)?.trunks));
+        Ok(ends.collect::<Result<Vec<_>>>()?.iter().flatten().map(|end| end.session).collect())
+    };
+    let before = sessions(&mut controls)?;
+    let begun = Instant::now();
+    let give_up = AtomicBool::new(false);
+    let partition = std::thread::scope(|scope| {
+        let threads: Vec<_> = boards
+            .guests_mut()
+            .iter_mut()
+            .zip(&mut nodes)
+            .map(|(guest, node)| {
+                let (load, give_up) = (&load, &give_up);
+                scope.spawn(move || {
+                    let ended = node.run(guest, load, give_up);
+                    give_up.fetch_or(ended.is_err(), Ordering::Relaxed);
+                    ended.with_context(|| format!("node {}", node.node))
+                })
+            })
+            .collect();
+        let partition = partition(&mut controls, &load, &give_up);
+        give_up.fetch_or(partition.is_err(), Ordering::Relaxed);
+        let ended: Vec<Result<()>> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked"))))
+            .collect();
+        // Those that gave up because of another say nothing new.
+        let mut failures: Vec<String> =
+            ended.iter().filter_map(|e| e.as_ref().err()).map(|e| format!("{e:#}")).collect();
+        failures.sort_by_key(|failure| failure.contains(load::GAVE_UP));
+        match (partition, failures.first()) {
+            (Err(e), Some(failure)) => Err(e.context(failure.clone())),
+            (Err(e), None) => Err(e),
+            (_, Some(failure)) => anyhow::bail!("{failure}"),
+            (Ok(partition), None) => Ok(partition),
+        }
+    })?;
+    let took = begun.elapsed();
+    let Counts { enqueues, adds, stores, overflows } = load::check(boards.guests_mut(), &mut nodes, &load)?;
+    ensure!(enqueues + adds + stores == load.total(), "{enqueues}, {adds} and {stores} are not {}", load.total());
+    ensure!(sessions(&mut controls)? == before, "a trunk was joined anew");
+    println!(
+        "  {} operations in {:.1} s ({:.0} a second): {enqueues} elements, {adds} fetch-and-adds, {stores} stores; {overflows} overflows",
+        load.total(),
+        took.as_secs_f64(),
+        load.total() as f64 / took.as_secs_f64()
+    );
+    println!(
+        "  partition of left from middle and right at {} operations: for {:.1} s nothing crossed, {} were done on the two sides",
+        partition.before,
+        partition.silent.as_secs_f64(),
+        partition.during
+    );
+    for (control, (name, _)) in controls.iter_mut().zip(&row.switches) {
+        for end in snapshot(control)?.trunks {
+            let (received, sent) = crossed(&end);
+            println!(
+                "  {name}'s end of {} ({}): {sent} packets out, {received} in, {} faults, {} datagrams sent again, round trip {} us",
+                end.name,
+                end.transport,
+                end.faulted,
+                end.retransmissions,
+                end.rtt_us.map_or("?".to_owned(), |us| us.to_string())
+            );
+            ensure!(end.up && end.resets == 0, "{name}'s end of {}: {end:?}", end.name);
+            ensure!(end.faulted > 0 && end.retransmissions > 0, "nothing went wrong with {name}'s end of {}", end.name);
+        }
+    }
+    Ok(())
+}
+
+/// Imports pages once their node is known.
+fn import(guest: &mut Guest, number: u16, pages: &Pages) -> Result<(), ClientError> {
+    client::wait_for("an import", || match guest.import(number, pages, RW) {
+        Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
+        done => Some(done),
+    })?
+}
+
+/// Waits until all of these nodes have come or gone; no other may.
+fn told(guest: &mut Guest, nodes: &[NodeId], up: bool) -> Result<()> {
+    let mut missing: BTreeSet<NodeId> = nodes.iter().copied().collect();
+    let found = client::wait_for("news of nodes", || {
+        let events = match guest.events() {
+            Ok(events) => events,
+            Err(e) => return Some(Err(e.into())),
+        };
+        for news in events.iter().filter(|e| e.kind == event::NODE_STATE) {
+            if (news.value != 0) != up || !nodes.contains(&news.index) {
+                return Some(Err(anyhow::anyhow!("node {} has state {:#x}", news.index, news.value)));
+            }
+            missing.remove(&news.index);
+        }
+        missing.is_empty().then_some(Ok(()))
+    });
+    found.with_context(|| format!("nodes {nodes:?} up: {up}"))?
+}
+
+/// A partition longer than the silence: both sides are told which nodes are lost, what was outstanding ends with an error and never arrives, the
+/// others go on; after it they import again.
+pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
+    let row =
+        Row { switches: vec![("left", 0..2), ("middle", 2..3), ("right", 3..4)], transport: TRANSPORT, faults: "" };
+    let mut boards = Boards::start_in_a_row(&options(3000), ProgressMode::Silent, &row, |_| Vec::new())?;
+    let mut control = boards.control(1)?;
+    let all: [NodeId; 4] = [0, 1, 2, 3];
+    let mut pages = Vec::new();
+    for node in all {
+        pages.push(boards.ask(node.into(), |guest| guest.grant(node, 0, 1, MEMORY, RW))?);
+    }
+    for node in all {
+        for peer in all.into_iter().filter(|peer| *peer != node) {
+            boards.ask(node.into(), |guest| import(guest, peer, &pages[usize::from(peer)]))?;
+        }
+        boards.ask(node.into(), |guest| guest.events().map(drop))?;
+    }
+    // Word `word` of each peer's page, one for each sender.
+    let place = |from: NodeId, to: NodeId, word: u64| client::window(to, to, 8 * (16 * u64::from(from) + word));
+    let store = |boards: &mut Boards, from: NodeId, to: &[NodeId], word: u64, value: u64| {
+        boards.ask(from.into(), |guest| {
+            for to in to {
+                guest.client.store(client::WINDOW, place(from, *to, word), &value.to_le_bytes())?;
+            }
+            guest.quiet()
+        })
+    };
+    let others = |node: NodeId| -> Vec<NodeId> { all.into_iter().filter(|peer| *peer != node).collect() };
+    for node in all {
+        let status = store(&mut boards, node, &others(node), 0, 7)?;
+        ensure!(status == Status::Ok, "node {node}: {status} before the partition");
+    }
+
+    set_faults(&mut control, "middle-right", "down")?;
+    let (here, there): (&[NodeId], &[NodeId]) = (&[0, 1, 2], &[3]);
+    // Under way when nobody knows yet, to be told later: stores and an atomic.
+    let mut launched = Vec::new();
+    for node in all {
+        let lost = if there.contains(&node) { here } else { there };
+        launched.push(boards.ask(node.into(), |guest| {
+            guest.client.store(client::WINDOW, place(node, lost[0], 1), &8u64.to_le_bytes())?;
+            guest.begin_add(1, lost[0], lost[0], 8 * (16 * u64::from(node) + 2), 1)
+        })?);
+    }
+    for node in all {
+        let lost = if there.contains(&node) { here } else { there };
+        told(&mut boards.guests_mut()[usize::from(node)], lost, false).with_context(|| format!("node {node}"))?;
+        let cookie = launched[usize::from(node)];
+        boards.ask(node.into(), |guest| {
+            let ended = client::wait_for("the end of an atomic", || guest.done(1, cookie).transpose())??;
+            let stored = guest.quiet()?;
+            if (ended, stored) != (Status::NodeDown, Status::NodeDown) {
+                return Err(ClientError::Store { status: if ended == Status::NodeDown { stored } else { ended } });
+            }
+            Ok(())
+        })?;
+    }
+    // Dead imports are closed; the others are as good as before.
+    for node in all {
+        let lost = if there.contains(&node) { here } else { there };
+        for peer in lost {
+            boards.ask(node.into(), |guest| guest.close_import(*peer))?;
+        }
+        let left: Vec<NodeId> = others(node).into_iter().filter(|peer| !lost.contains(peer)).collect();
+        let status = store(&mut boards, node, &left, 3, 9)?;
+        ensure!(status == Status::Ok, "node {node}: {status} on its own side of the partition");
+    }
+
+    set_faults(&mut control, "middle-right", "")?;
+    for node in all {
+        let lost = if there.contains(&node) { here } else { there };
+        told(&mut boards.guests_mut()[usize::from(node)], lost, true).with_context(|| format!("node {node}"))?;
+        for peer in lost {
+            boards.ask(node.into(), |guest| import(guest, *peer, &pages[usize::from(*peer)]))?;
+        }
+    }
+    for node in all {
+        let status = store(&mut boards, node, &others(node), 4, 10)?;
+        ensure!(status == Status::Ok, "node {node}: {status} after the partition");
+    }
+    for owner in all {
+        for from in others(owner) {
+            for (word, expected) in [(0, 7), (1, 0), (2, 0), (4, 10)] {
+                let at = MEMORY + 8 * (16 * u64::from(from) + word);
+                let found = boards.ask(owner.into(), |guest| guest.load64(at))?;
+                ensure!(
+                    found == expected,
+                    "word {word} of node {from} at node {owner} is {found}: expected {expected}"
+                );
+            }
+        }
+    }
+    let end = trunk(&mut control, "middle-right")?;
+    ensure!(end.up && end.resets == 1, "the trunk: {end:?}");
+    println!("  session {} of the trunk after the partition", end.session);
+    Ok(())
+}
