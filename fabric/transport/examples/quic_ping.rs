@@ -4,6 +4,8 @@
 //!
 //! `cargo run --release -p telegraphos-transport --example quic_ping [ROUNDS]`
 
+#![allow(clippy::unwrap_used)] // it measures, and may end anyhow when something is wrong
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 
