@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! QUIC and peers that are not welcome: wrong certificates, garbage, floods of handshakes; and what is said of wrong options. Whatever
 //! comes, the acceptor goes on serving others.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 mod support;
 

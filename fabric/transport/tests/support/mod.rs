@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests of QUIC have in common: certificates, and a loop as a fabric has one.
 #![allow(dead_code)] // no test needs all of it
+#![allow(clippy::unwrap_used)] // only tests use it
 
 pub(crate) mod pki;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Certificates of a cluster, in files.
+#![allow(clippy::unwrap_used)] // only tests use it
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
