@@ -25,6 +25,8 @@ Examples:
       The file has the same names: listen = \"/tmp/fabric.sock\", nodes = 4, ... The command line wins.
   telegraphos-fabric --check torus:4x4 --nodes 32
   telegraphos-fabric --check topology.toml --draw topology.svg
+  telegraphos-fabric keys new-cluster keys && telegraphos-fabric keys new-process keys host-a
+      A certificate authority for a cluster, and a certificate for one of its processes.
 
 Exit codes: 0 stopped by SIGINT or SIGTERM, 1 error, 2 wrong usage or configuration."
 )]
@@ -40,6 +42,15 @@ struct Cli {
     /// Write a drawing of the checked topology: FILE.svg, or FILE.dot for Graphviz
     #[arg(long, value_name = "FILE", requires = "check")]
     draw: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make certificates and keys for trunks between hosts
+    #[command(subcommand)]
+    Keys(crate::keys::Keys),
 }
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
@@ -48,6 +59,10 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    if let Some(Command::Keys(keys)) = &cli.command {
+        service::start_log(None, None, None);
+        return service::exit_code(keys.run());
+    }
     if let Some(from) = &cli.check {
         return match check::run(from, cli.settings.nodes, cli.draw.as_deref()) {
             Ok(()) => ExitCode::SUCCESS,

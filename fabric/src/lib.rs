@@ -6,9 +6,10 @@
 //! ```
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
-//! [`control`] is how a running fabric is asked and told, [`metrics`] its endpoint for Prometheus.
-//! [`service`], [`logging`], [`signals`], [`limit`] and the reading of [`settings`] are what every server of Telegraphos has in
-//! common; the listening socket is `telegraphos_transport::listener`.
+//! [`control`] is how a running fabric is asked and told, [`metrics`] its endpoint for Prometheus, [`keys`] makes certificates for trunks
+//! between hosts.
+//! [`service`], [`logging`], [`signals`] and the reading of [`settings`] are what every server of Telegraphos has in common; the
+//! listening socket is `telegraphos_transport::listener`, the limit on log lines `telegraphos_transport::limit`, here [`limit`].
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]
@@ -17,7 +18,7 @@ pub mod check;
 mod cli;
 pub mod control;
 mod fabric;
-pub mod limit;
+pub mod keys;
 pub mod link;
 pub mod logging;
 pub mod metrics;
@@ -28,3 +29,4 @@ pub mod signals;
 pub use cli::cli_main;
 pub use fabric::{Config, Fabric, FabricError, ShutdownHandle};
 pub use settings::{Settings, SettingsError};
+pub use telegraphos_transport::limit;

@@ -42,6 +42,11 @@ impl HostPort {
         }
         Ok(found)
     }
+
+    /// Whether all of them are of the loopback interface, which nothing leaves.
+    pub fn is_loopback(&self) -> io::Result<bool> {
+        Ok(self.resolve()?.iter().all(|at| at.ip().to_canonical().is_loopback()))
+    }
 }
 
 impl fmt::Display for HostPort {

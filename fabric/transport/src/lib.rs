@@ -13,7 +13,8 @@
 //!
 //! `unsafe` exists in `ring/memory.rs` only.
 //!
-//! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included.
+//! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included; [`limit`] every log line that
+//! a peer can trigger.
 #![deny(unsafe_code)]
 
 mod address;
@@ -21,8 +22,10 @@ mod datagram;
 mod error;
 pub mod faults;
 mod in_process;
+pub mod limit;
 pub mod listener;
 mod open;
+pub mod quic;
 mod ring;
 pub mod send_queue;
 mod traits;
@@ -34,5 +37,5 @@ pub use error::OpenError;
 pub use in_process::InProcess;
 pub use open::{Options, connect, listen};
 pub use ring::{RingAcceptor, RingTransport};
-pub use traits::{Acceptor, Datagrams, Received, Transport, TransportStatistics};
+pub use traits::{Acceptor, AcceptorStatistics, Datagrams, Received, Transport, TransportStatistics};
 pub use unix::{UnixAcceptor, UnixTransport};

@@ -72,6 +72,12 @@ pub trait Transport: Send + Debug {
         false
     }
 
+    /// Who the other end has shown to be: the name, or `sha256:` and the fingerprint, by which it was accepted
+    /// ([`Peer`](crate::quic::Peer)). `None` where nobody has to show who it is, or has not yet.
+    fn peer(&self) -> Option<String> {
+        None
+    }
+
     /// What it counted so far.
     fn statistics(&self) -> TransportStatistics;
 }
@@ -101,6 +107,10 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).flush(now)
     }
 
+    fn peer(&self) -> Option<String> {
+        (**self).peer()
+    }
+
     fn end_reason(&self) -> Option<&'static str> {
         (**self).end_reason()
     }
@@ -125,6 +135,26 @@ pub trait Acceptor: Send + Debug {
     /// The next connection, if one waits. Errors concern the acceptor, not a peer: `EMFILE` and its like pass when something is
     /// closed; until then the descriptor stays readable.
     fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>>;
+
+    /// What it counted so far.
+    fn statistics(&self) -> AcceptorStatistics {
+        AcceptorStatistics::default()
+    }
+}
+
+/// Counters of an acceptor. What it does not have stays 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcceptorStatistics {
+    /// Peers that showed who they are and are accepted.
+    pub accepted: u64,
+    /// Peers refused for what they showed, or did not show.
+    pub refused: u64,
+    /// Handshakes that were not completed: the peer fell silent, gave up, or broke the protocol.
+    pub broken: u64,
+    /// Connections not answered because there were too many.
+    pub crowded: u64,
+    /// Datagrams that belonged to nothing.
+    pub rejected: u64,
 }
 
 /// A connected, unreliable datagram socket: each datagram arrives whole or not at all, perhaps twice, late, or changed. Under RDP and

@@ -8,6 +8,9 @@ mod addressed;
 mod connected;
 #[path = "conformance/drive.rs"]
 mod drive;
+#[allow(dead_code)] // other tests need more of it
+#[path = "support/pki.rs"]
+mod pki;
 #[path = "conformance/subjects.rs"]
 mod subjects;
 
@@ -162,4 +165,18 @@ mod unix_datagram_faulty {
     connected!(SUBJECT);
     addressed!(SUBJECT);
     socket_files!(SUBJECT);
+}
+
+mod quic {
+    use super::*;
+    connected!(Subject::Quic(""));
+}
+
+mod quic_over_a_bad_network {
+    use super::*;
+    connected!(Subject::Quic("loss=2% corrupt=1% duplicate=1% reorder=1% latency=100us jitter=100us"); bytes_arrive_in_order_each_once
+        the_end_comes_after_all_bytes
+        leaving_with_unread_bytes_is_an_end
+        ping_pong
+    );
 }

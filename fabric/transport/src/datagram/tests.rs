@@ -351,7 +351,7 @@ fn strangers_are_counted_and_harm_nobody() {
 #[test]
 fn addresses_that_cannot_be_used_say_why() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options::default();
+    let options = Options { allow_insecure: true, ..Options::default() };
     let error = |result: Result<(), crate::OpenError>| result.unwrap_err().to_string();
     let missing = Address::UnixDatagram(dir.path().join("none"));
     let text = error(connect(&missing, &options).map(drop));

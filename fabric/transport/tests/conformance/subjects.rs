@@ -4,9 +4,11 @@
 use std::path::Path;
 
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport, connect, listen};
+use telegraphos_transport::quic::{QuicAcceptor, QuicTransport};
+use telegraphos_transport::{Acceptor, Address, HostPort, InProcess, Options, Transport, connect, listen};
 
 use super::drive::accept;
+use super::pki::Cluster;
 
 static PORTS: std::sync::Mutex<Vec<u16>> = std::sync::Mutex::new(Vec::new());
 
@@ -17,6 +19,8 @@ pub(crate) enum Subject {
     Address(&'static str),
     /// The same with faults on both ends.
     Faulty(&'static str, &'static str),
+    /// Between two processes of a cluster made for it, at any free port, with these faults below.
+    Quic(&'static str),
     /// Both ends at once.
     InProcess,
 }
@@ -49,7 +53,9 @@ fn port() -> u16 {
 impl Subject {
     pub(crate) fn options(self) -> Options {
         let faults = match self {
-            Subject::Faulty(_, plan) => Some(LinkFaults::new("test", 1).with(plan.parse().unwrap())),
+            Subject::Faulty(_, plan) | Subject::Quic(plan) => {
+                Some(LinkFaults::new("test", 1).with(plan.parse().unwrap()))
+            }
             _ => None,
         };
         // A killed peer of datagrams is noticed by its silence.
@@ -62,7 +68,7 @@ impl Subject {
                 let text = text.replace("{}", directory.to_str().unwrap());
                 Some(text.replace("{port}", &port().to_string()).parse().unwrap())
             }
-            Subject::InProcess => None,
+            Subject::Quic(_) | Subject::InProcess => None,
         }
     }
 
@@ -74,6 +80,16 @@ impl Subject {
                 let mut a = connect(&address, &self.options()).unwrap();
                 let b = accept(&mut *acceptor, &mut [&mut *a]);
                 Pair { a, b, _acceptor: Some(acceptor), _directory: directory }
+            }
+            None if matches!(self, Subject::Quic(_)) => {
+                let cluster = Cluster::new();
+                let options = |name, peer| Options { quic: Some(cluster.process(name, &[peer])), ..self.options() };
+                let at = |port| HostPort { host: "127.0.0.1".to_owned(), port };
+                let mut acceptor = QuicAcceptor::bind(&at(0), &options("b", "a")).unwrap();
+                let port = acceptor.local().port();
+                let mut a = QuicTransport::connect(&at(port), &options("a", "b")).unwrap();
+                let b = accept(&mut acceptor, &mut [&mut a]);
+                Pair { a: Box::new(a), b, _acceptor: Some(Box::new(acceptor)), _directory: directory }
             }
             None => {
                 let (a, b) = InProcess::pair(&self.options()).unwrap();

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Trunks between hosts: QUIC (RFC 9000) by `quinn-proto`, whose pure state machine fits a loop that polls. `docs/engines.md` says
+//! why this one.
+//!
+//! ```text
+//!   QuicTransport ─┐ lock ┌─ Entry: Connection ─┐
+//!   QuicTransport ─┼──────┤  Entry: Connection ─┼─ Endpoint ── Network ── faults per peer ── Udp
+//!   QuicAcceptor  ─┘      └─ ...   one Driver   ┘
+//! ```
+//!
+//! Both ends authenticate each other by certificate ([`QuicOptions`]) before a byte is carried; everything is encrypted. Each end
+//! opens one unidirectional stream for what it sends. The engine's flow control is the back-pressure, its idle timeout the silence
+//! after which a peer is gone.
+//!
+//! `flush` says that nothing is left when the peer has acknowledged everything; what is dropped before that may be lost.
+//!
+//! Whoever of a driver's users is called reads the socket and serves the timers for all (`waker.rs`).
+
+mod acceptor;
+#[cfg(test)]
+mod anonymous;
+mod clock;
+mod config;
+mod credentials;
+mod driver;
+mod ending;
+mod entry;
+mod network;
+mod transport;
+mod udp;
+mod verify;
+mod waker;
+
+pub use acceptor::QuicAcceptor;
+pub use credentials::{CredentialsError, Peer, QuicOptions};
+pub use transport::QuicTransport;
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::HostPort;
+
+fn resolve(at: &HostPort) -> io::Result<SocketAddr> {
+    let found = at.resolve()?;
+    found.first().copied().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{} has no address", at.host)))
+}
