@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use telegraphos_capture::{CaptureOptions, Link};
 use telegraphos_transport::faults::Schedule;
+use telegraphos_transport::quic::QuicOptions;
 use telegraphos_wire::WindowLayout;
 
 use crate::control;
@@ -69,6 +70,18 @@ pub struct Settings {
     /// Bytes of each frame that are captured, 8 or more; such a capture cannot be replayed [default: all]
     #[arg(long, value_name = "BYTES")]
     pub capture_snap: Option<u32>,
+    /// This process's certificate for trunks by QUIC, a PEM file (telegraphos-fabric keys new-process)
+    #[arg(long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Its private key, a PEM file that nobody else may read
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+    /// The cluster's CA, a PEM file: peers must have a certificate of it in the name of their process
+    #[arg(long, value_name = "FILE")]
+    pub peers_ca: Option<PathBuf>,
+    /// Allows trunks by plain UDP beyond the loopback: neither encrypted nor authenticated
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub insecure_trunks: Option<bool>,
     /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
     #[arg(long, value_name = "MS")]
     pub silence_ms: Option<u64>,
@@ -164,6 +177,10 @@ impl Settings {
             fault: if self.fault.is_empty() { other.fault } else { self.fault },
             faults: self.faults.or(other.faults),
             seed: self.seed.or(other.seed),
+            certificate: self.certificate.or(other.certificate),
+            key: self.key.or(other.key),
+            peers_ca: self.peers_ca.or(other.peers_ca),
+            insecure_trunks: self.insecure_trunks.or(other.insecure_trunks),
             capture: self.capture.or(other.capture),
             capture_link: if self.capture_link.is_empty() { other.capture_link } else { self.capture_link },
             capture_limit: self.capture_limit.or(other.capture_limit),
@@ -210,6 +227,21 @@ impl Settings {
             config.plan = Some(plan);
         }
         config.process = self.process.clone();
+        config.transport.allow_insecure = self.insecure_trunks.unwrap_or(false);
+        config.transport.quic = match (&self.certificate, &self.key, &self.peers_ca) {
+            (None, None, None) => None,
+            (Some(certificate), Some(key), Some(ca)) => Some(QuicOptions {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                peers_ca: Some(ca.clone()),
+                // Of each trunk the process at its other end.
+                peers: Vec::new(),
+            }),
+            (certificate, key, _) => {
+                let missing = if certificate.is_none() { "certificate" } else { "peers-ca" };
+                return Err(SettingsError::Missing(if key.is_none() { "key" } else { missing }));
+            }
+        };
         config.control = match &self.control {
             Some(none) if none.as_os_str() == "none" => None,
             Some(path) => Some(path.clone()),

@@ -162,7 +162,8 @@ fn trunks_go_down_and_come_back_and_a_partition_heals() {
     let names: Vec<_> = shown.iter().map(|t| (t.name.as_str(), t.switch, t.peer, t.up)).collect();
     assert_eq!(names.len(), 4, "two trunks with two ends each");
     assert!(names.contains(&("x1y0-x2y0", 2, 1, true)), "{names:?}");
-    assert_eq!((shown[0].transport.as_str(), shown[0].session), ("process", 1));
+    let before = shown[0].session;
+    assert_eq!((shown[0].transport.as_str(), before > 0), ("process", true));
     for (cut, heal) in [
         (
             Request::Link { on: Target::Trunk("x0y0-x1y0".into()), up: false },
@@ -185,7 +186,7 @@ fn trunks_go_down_and_come_back_and_a_partition_heals() {
         (first, last) = exchange(first, last, 50);
     }
     let now = snapshot(&mut client);
-    assert!(now.trunks.iter().all(|t| t.up && t.session > 1), "{:?}", now.trunks);
+    assert!(now.trunks.iter().all(|t| t.up && t.session > before), "{:?}", now.trunks);
     assert!(now.trunks.iter().all(|t| t.classes.request.received.packets >= 150), "{:?}", now.trunks);
     // Each packet is counted once as a pair's, by the switch of its sender.
     assert!(now.pairs.iter().all(|p| p.classes.total().packets == 300), "{:?}", now.pairs);

@@ -288,3 +288,57 @@ fn a_capture_can_be_replayed() {
     }
     assert!(faults > 0, "no fault is noted");
 }
+
+/// A trunk between hosts: encrypted, and both ends have shown which process they are; one with another cluster's keys is not let in.
+#[test]
+fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
+    use telegraphos_transport::quic::QuicOptions;
+    let dir = tempfile::tempdir().unwrap();
+    let keys = |cluster: &str, process: &str| {
+        let at = dir.path().join(cluster);
+        if !at.exists() {
+            telegraphos_fabric::keys::new_cluster(&at).unwrap();
+        }
+        if !at.join(format!("{process}.key")).exists() {
+            telegraphos_fabric::keys::new_process(&at, process, 30).unwrap();
+        }
+        QuicOptions {
+            certificate: at.join(format!("{process}.pem")),
+            key: at.join(format!("{process}.key")),
+            peers_ca: Some(at.join("ca.pem")),
+            peers: Vec::new(),
+        }
+    };
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = format!(
+        "nodes = 2\n[[switch]]\nname = 'l'\nnodes = '0'\nprocess = 'left'\n[[switch]]\nname = 'r'\nnodes = '1'\nprocess = 'right'\n\
+         [[trunk]]\nbetween = ['l', 'r']\nat = 'quic:127.0.0.1:{port}'\n"
+    );
+    let plan = Plan::from_toml(&text).unwrap();
+    let start = |name: &str, process: &str, quic: QuicOptions| {
+        serve_at(&dir.path().join(name), |config| {
+            config.nodes = 2;
+            config.plan = Some(plan.clone());
+            config.process = Some(process.to_owned());
+            config.transport.quic = Some(quic);
+        })
+    };
+    let left = start("a", "left", keys("ours", "left"));
+    let mut near = Node::join(&left, 0);
+    // Another cluster's CA has signed this one's name.
+    let stranger = start("b", "right", keys("theirs", "right"));
+    let mut far = Node::join(&stranger, 1);
+    assert!(
+        !common::wait(&far.link, Some(1500)) || {
+            far.exchange();
+            far.frames.iter().all(|frame| !matches!(frame, Frame::NodeUp { node: 0, .. }))
+        }
+    );
+    drop(far);
+    drop(stranger);
+    let right = start("c", "right", keys("ours", "right"));
+    let mut far = Node::join(&right, 1);
+    all_up(&mut near, &[1]);
+    all_up(&mut far, &[0]);
+    all_to_all(vec![near, far], 500);
+}

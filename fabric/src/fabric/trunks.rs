@@ -8,6 +8,7 @@ use log::{debug, warn};
 use rustix::io::Errno;
 use switch_core::{Event, PortId};
 use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
+use telegraphos_transport::quic::{Peer, QuicOptions};
 use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport};
 use telegraphos_wire::link::Frame;
 
@@ -111,7 +112,12 @@ impl Trunks {
                     if known.is_none() {
                         // Until a caller has said which trunk it is.
                         let link = faults.link(&trunk_name(&name()));
-                        let options = Options { named: "trunk", faults: Some(link), ..config.transport.clone() };
+                        let callers = plan.topology.trunks().iter().enumerate().filter_map(|(trunk, _)| {
+                            let other = plan.address(trunk as TrunkId).filter(|other| other.at == meeting.at)?;
+                            plan.process_of(other.caller)
+                        });
+                        let quic = peers(config, callers);
+                        let options = Options { named: "trunk", faults: Some(link), quic, ..config.transport.clone() };
                         let acceptor = telegraphos_transport::listen(&address, &options)
                             .map_err(|why| FabricError::Trunk { name: name(), why: Box::new(why) })?;
                         listening.push((&meeting.at, index));
@@ -122,6 +128,12 @@ impl Trunks {
         }
         Ok(trunks)
     }
+}
+
+/// The credentials for trunks to these processes.
+fn peers<'a>(config: &Config, processes: impl Iterator<Item = &'a str>) -> Option<QuicOptions> {
+    let peers = processes.map(|name| Peer::Name(name.to_owned())).collect();
+    config.transport.quic.clone().map(|quic| QuicOptions { peers, ..quic })
 }
 
 impl TrunkEnd {
@@ -212,7 +224,8 @@ impl Fabric {
                 // The trunk's name: a restarted caller's new connection ends its old one at once.
                 let name = u64::from(self.trunks[index].trunk) + 1;
                 let faults = Some(self.trunk_faults(index));
-                let options = Options { name, faults, ..self.config.transport.clone() };
+                let quic = peers(&self.config, self.process_beyond(index).into_iter());
+                let options = Options { name, faults, quic, ..self.config.transport.clone() };
                 telegraphos_transport::connect(address, &options).map_err(|e| e.to_string())
             }
         };
@@ -278,11 +291,26 @@ impl Fabric {
         // Refused there, by name, if it is for none.
         let Some(index) = meant.or_else(|| self.trunks.iter().position(ours)) else { return 0 };
         let link = self.trunk_faults(index);
+        let expected = self.process_beyond(index).map(str::to_owned);
         if let Some(connection) = self.connection(port) {
             connection.transport.set_faults(&link);
+            // One acceptor may serve several processes; each speaks for its own switches.
+            if let Some(peer) = connection.transport.peer().filter(|peer| Some(peer) != expected.as_ref()) {
+                connection.closing = true;
+                self.touch(port);
+                let expected = expected.unwrap_or_default();
+                let name = self.trunks[index].name.clone();
+                self.complain(format_args!("trunk {name}: {peer} called for it: expected process {expected}"));
+                return self.trunks[index].switch;
+            }
         }
         self.join_end(index, port);
         self.trunks[index].switch
+    }
+
+    /// The process at the other end of a trunk.
+    fn process_beyond(&self, index: usize) -> Option<&str> {
+        self.config.plan.as_ref()?.process_of(self.trunks[index].ids.1)
     }
 
     fn trunk_faults(&self, index: usize) -> LinkFaults {
