@@ -9,7 +9,7 @@ use load::{Counts, Load, NODES};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY, Pages};
+use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY};
 use telegraphos_cluster::control::snapshot::{Snapshot, TrunkEnd};
 use telegraphos_cluster::control::{ControlClient, Request, Response, Target};
 use telegraphos_cluster::{Boards, ProgressMode, Row, Settings};
@@ -19,7 +19,8 @@ use telegraphos_wire::{NodeId, Rights, Status, event};
 /// What carries the trunks.
 const TRANSPORT: &str = "udp";
 const FAULTS: &str = "loss=5% corrupt=1%";
-const RW: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+/// Of pages for stores and atomics.
+const ALL: Rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
 const LEFT_MIDDLE: &str = "left-middle";
 
 fn options(silence_ms: u64) -> Settings {
@@ -177,14 +178,6 @@ pub(crate) fn sixteen_boards_over_three_fabrics_lose_nothing(scale: Scale) -> Re
     Ok(())
 }
 
-/// Imports pages once their node is known.
-fn import(guest: &mut Guest, number: u16, pages: &Pages) -> Result<(), ClientError> {
-    client::wait_for("an import", || match guest.import(number, pages, RW) {
-        Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
-        done => Some(done),
-    })?
-}
-
 /// Waits until all of these nodes have come or gone; no other may.
 fn told(guest: &mut Guest, nodes: &[NodeId], up: bool) -> Result<()> {
     let mut missing: BTreeSet<NodeId> = nodes.iter().copied().collect();
@@ -214,13 +207,14 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     let all: [NodeId; 4] = [0, 1, 2, 3];
     let mut pages = Vec::new();
     for node in all {
-        pages.push(boards.ask(node.into(), |guest| guest.grant(node, 0, 1, MEMORY, RW))?);
+        pages.push(boards.ask(node.into(), |guest| guest.grant(node, 0, 1, MEMORY, ALL))?);
     }
     for node in all {
-        for peer in all.into_iter().filter(|peer| *peer != node) {
-            boards.ask(node.into(), |guest| import(guest, peer, &pages[usize::from(peer)]))?;
+        let peers: Vec<NodeId> = all.into_iter().filter(|peer| *peer != node).collect();
+        told(&mut boards.guests_mut()[usize::from(node)], &peers, true)?;
+        for peer in peers {
+            boards.ask(node.into(), |guest| guest.import(peer, &pages[usize::from(peer)], ALL))?;
         }
-        boards.ask(node.into(), |guest| guest.events().map(drop))?;
     }
     // Word `word` of each peer's page, one for each sender.
     let place = |from: NodeId, to: NodeId, word: u64| client::window(to, to, 8 * (16 * u64::from(from) + word));
@@ -278,7 +272,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
         let lost = if there.contains(&node) { here } else { there };
         told(&mut boards.guests_mut()[usize::from(node)], lost, true).with_context(|| format!("node {node}"))?;
         for peer in lost {
-            boards.ask(node.into(), |guest| import(guest, *peer, &pages[usize::from(*peer)]))?;
+            boards.ask(node.into(), |guest| guest.import(*peer, &pages[usize::from(*peer)], ALL))?;
         }
     }
     for node in all {
