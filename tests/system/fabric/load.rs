@@ -17,7 +17,7 @@ const COUNTERS: [NodeId; 3] = [2, 7, 12];
 /// Words to which each sender stores its numbers in turn.
 const WORDS: u64 = 16;
 /// Words of a queue's buffer: few enough that it overflows.
-const QUEUE_WORDS: u16 = 64;
+const QUEUE_WORDS: u16 = 16;
 /// Operations of one board that may be on their way.
 const WINDOW: u64 = 512;
 /// Operations sent at once.
