@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use telegraphos_device::client::{Client, ClientError, Guest};
 use telegraphos_fabric::control::{ControlClient, default_path};
+use telegraphos_images::{Ip, Store};
 
 /// This program in one of its other roles (see [`crate::reexecuted`]).
 pub(crate) fn role(role: &str) -> Command {
@@ -92,11 +93,17 @@ impl Row {
     }
 
     /// Makes the network and starts the processes; their sockets.
-    fn start(&self, common: &[(String, String)], run_dir: &Path, log_dir: &Path) -> Result<Vec<(Process, PathBuf)>> {
+    fn start(
+        &self,
+        common: &[(String, String)],
+        ip: Ip,
+        run_dir: &Path,
+        log_dir: &Path,
+    ) -> Result<Vec<(Process, PathBuf)>> {
         let file = run_dir.join("topology.toml");
         fs::write(&file, self.topology()).map_err(Error::io("cannot write", &file))?;
         let log = log_dir.join("fabric.network.log");
-        let mut network = Namespaces::new(self.switches.len(), &log)?;
+        let mut network = Namespaces::new(self.switches.len(), ip, &log)?;
         for left in 0..self.switches.len() - 1 {
             let ends = [(left, Row::address(left, false)), (left + 1, Row::address(left, true))];
             network.cable(ends)?;
@@ -168,7 +175,8 @@ impl Boards {
             row.switches.iter().enumerate().flat_map(|(place, (_, nodes))| nodes.clone().map(move |_| place)).collect();
         let text = format!("Starting {} boards and {} fabric processes", fabric_of.len(), row.switches.len());
         let step = Progress(progress).step(text);
-        boards.fabrics = row.start(&settings.fabric, boards.run_dir.path(), &boards.log_dir)?;
+        let ip = Store::open(settings.cache.clone(), progress)?.ip()?;
+        boards.fabrics = row.start(&settings.fabric, ip, boards.run_dir.path(), &boards.log_dir)?;
         boards.start_boards(settings, false, &fabric_of, options)?;
         step.done();
         Ok(boards)

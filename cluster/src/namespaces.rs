@@ -15,9 +15,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use telegraphos_images::Ip;
 
-/// Where iproute2 usually is; an ordinary user's PATH may lack it.
-const IP: [&str; 3] = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"];
 const NEEDED: &str = "network namespaces need root, or user namespaces for ordinary users (sysctl user.max_user_namespaces, \
                       kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)";
 
@@ -27,7 +26,7 @@ pub(crate) struct Namespaces {
     /// The user namespace they belong to, if not this process's.
     user: Option<OwnedFd>,
     each: Vec<OwnedFd>,
-    ip: PathBuf,
+    ip: Ip,
     cables: usize,
 }
 
@@ -53,10 +52,7 @@ fn enter(user: Option<BorrowedFd<'_>>) -> rustix::io::Result<()> {
 
 impl Namespaces {
     /// Makes so many, each with its loopback interface up. `log` takes what the tools say.
-    pub(crate) fn new(count: usize, log: &Path) -> Result<Namespaces> {
-        let ip = IP.map(PathBuf::from).into_iter().find(|path| path.exists()).ok_or_else(|| {
-            Error::Usage(format!("there is no {}: expected the program ip; install the package iproute2", IP[0]))
-        })?;
+    pub(crate) fn new(count: usize, ip: Ip, log: &Path) -> Result<Namespaces> {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let mut made = Namespaces { user: None, each: Vec::new(), ip, cables: 0 };
         for number in 0..count {
@@ -128,7 +124,7 @@ impl Namespaces {
 
     /// Runs `ip` there, perhaps with a descriptor that it is to have under the same number.
     fn ip(&self, number: usize, args: &[&str], with: Option<OwnedFd>) -> Result<()> {
-        let mut command = Command::new(&self.ip);
+        let mut command = self.ip.command();
         command.args(args);
         self.inside(number, &mut command)?;
         if let Some(fd) = with {

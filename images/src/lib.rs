@@ -25,6 +25,7 @@ mod cpio;
 mod error;
 mod exec;
 mod guest;
+mod iproute;
 mod kernel;
 mod kvm;
 mod manifest;
@@ -42,6 +43,7 @@ mod vmlinux;
 
 pub use error::{Error, Result};
 pub use guest::Guest;
+pub use iproute::Ip;
 pub use kernel::{Kernel, KernelSeries};
 pub use kvm::{KvmState, kvm_state, kvm_usable};
 pub use manifest::{FileRecord, Manifest, PackageRecord};

@@ -9,7 +9,7 @@ use load::{Counts, Load, NODES};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY, Pages};
+use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY};
 use telegraphos_cluster::control::snapshot::{Snapshot, TrunkEnd};
 use telegraphos_cluster::control::{ControlClient, Request, Response, Target};
 use telegraphos_cluster::{Boards, ProgressMode, Row, Settings};
@@ -19,7 +19,8 @@ use telegraphos_wire::{NodeId, Rights, Status, event};
 /// What carries the trunks.
 const TRANSPORT: &str = "udp";
 const FAULTS: &str = "loss=5% corrupt=1%";
-const RW: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+/// Of pages for stores and atomics.
+const ALL: Rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
 const LEFT_MIDDLE: &str = "left-middle";
 
 fn options(silence_ms: u64) -> Settings {
@@ -54,9 +55,8 @@ fn crossed(end: &TrunkEnd) -> (u64, u64) {
 
 /// What one partition did.
 struct Partition {
-    /// Operations done before it, while nothing crossed, and in all.
+    /// Operations done before it.
     before: u64,
-    during: u64,
     /// How long nothing crossed.
     silent: Duration,
 }
@@ -88,7 +88,7 @@ fn partition(controls: &mut [ControlClient], load: &Load, give_up: &AtomicBool) 
     ensure!(crossed(&end).0 == last, "{} packets crossed a trunk that is down", crossed(&end).0 - last);
     ensure!(end.up && end.resets == 0, "a partition shorter than the silence was told: {end:?}");
     ensure!(load.done() < load.total(), "all was done before the partition ended");
-    let found = Partition { before, during: load.done() - before, silent: still.elapsed() };
+    let found = Partition { before, silent: still.elapsed() };
     set_faults(left, LEFT_MIDDLE, &format!("{FAULTS} only=send"))?;
     Ok(found)
 }
@@ -154,35 +154,22 @@ pub(crate) fn sixteen_boards_over_three_fabrics_lose_nothing(scale: Scale) -> Re
         load.total() as f64 / took.as_secs_f64()
     );
     println!(
-        "  partition of left from middle and right at {} operations: for {:.1} s nothing crossed, {} were done on the two sides",
+        "  left cut off from middle and right after {} operations: for {:.1} s nothing crossed",
         partition.before,
         partition.silent.as_secs_f64(),
-        partition.during
     );
     for (control, (name, _)) in controls.iter_mut().zip(&row.switches) {
         for end in snapshot(control)?.trunks {
             let (received, sent) = crossed(&end);
             println!(
-                "  {name}'s end of {} ({}): {sent} packets out, {received} in, {} faults, {} datagrams sent again, round trip {} us",
-                end.name,
-                end.transport,
-                end.faulted,
-                end.retransmissions,
-                end.rtt_us.map_or("?".to_owned(), |us| us.to_string())
+                "  {name}'s end of {} ({}): {sent} packets out, {received} in, {} faults, {} datagrams sent again",
+                end.name, end.transport, end.faulted, end.retransmissions,
             );
             ensure!(end.up && end.resets == 0, "{name}'s end of {}: {end:?}", end.name);
             ensure!(end.faulted > 0 && end.retransmissions > 0, "nothing went wrong with {name}'s end of {}", end.name);
         }
     }
     Ok(())
-}
-
-/// Imports pages once their node is known.
-fn import(guest: &mut Guest, number: u16, pages: &Pages) -> Result<(), ClientError> {
-    client::wait_for("an import", || match guest.import(number, pages, RW) {
-        Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
-        done => Some(done),
-    })?
 }
 
 /// Waits until all of these nodes have come or gone; no other may.
@@ -214,13 +201,14 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     let all: [NodeId; 4] = [0, 1, 2, 3];
     let mut pages = Vec::new();
     for node in all {
-        pages.push(boards.ask(node.into(), |guest| guest.grant(node, 0, 1, MEMORY, RW))?);
+        pages.push(boards.ask(node.into(), |guest| guest.grant(node, 0, 1, MEMORY, ALL))?);
     }
     for node in all {
-        for peer in all.into_iter().filter(|peer| *peer != node) {
-            boards.ask(node.into(), |guest| import(guest, peer, &pages[usize::from(peer)]))?;
+        let peers: Vec<NodeId> = all.into_iter().filter(|peer| *peer != node).collect();
+        told(&mut boards.guests_mut()[usize::from(node)], &peers, true)?;
+        for peer in peers {
+            boards.ask(node.into(), |guest| guest.import(peer, &pages[usize::from(peer)], ALL))?;
         }
-        boards.ask(node.into(), |guest| guest.events().map(drop))?;
     }
     // Word `word` of each peer's page, one for each sender.
     let place = |from: NodeId, to: NodeId, word: u64| client::window(to, to, 8 * (16 * u64::from(from) + word));
@@ -278,7 +266,7 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
         let lost = if there.contains(&node) { here } else { there };
         told(&mut boards.guests_mut()[usize::from(node)], lost, true).with_context(|| format!("node {node}"))?;
         for peer in lost {
-            boards.ask(node.into(), |guest| import(guest, *peer, &pages[usize::from(*peer)]))?;
+            boards.ask(node.into(), |guest| guest.import(*peer, &pages[usize::from(*peer)], ALL))?;
         }
     }
     for node in all {
@@ -301,4 +289,45 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     ensure!(end.up && end.resets == 1, "the trunk: {end:?}");
     println!("  session {} of the trunk after the partition", end.session);
     Ok(())
+}
+
+/// A port or socket in use, a process that is none, a board at the wrong process: each is named with what to do.
+pub(crate) fn what_does_not_fit_is_named() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    // Somebody has this port.
+    let taken = std::net::UdpSocket::bind(("127.0.0.1", 0))?;
+    let port = taken.local_addr()?.port();
+    let file = dir.path().join("topology.toml");
+    let process =
+        |name: &str, nodes: &str| format!("[[switch]]\nname = '{name}'\nnodes = '{nodes}'\nprocess = '{name}'\n");
+    let trunk = format!("[[trunk]]\nbetween = ['right', 'left']\nat = '{TRANSPORT}:127.0.0.1:{port}'\n");
+    std::fs::write(&file, process("left", "0-1") + &process("right", "2-3") + &trunk)?;
+    let role = |role: &str, args: &[&str]| {
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.arg(role).args(args).current_dir(dir.path());
+        command
+    };
+    let fabric =
+        |name: &str| role("__fabric", &["--listen", "left.socket", "--topology", "topology.toml", "--process", name]);
+    let refused = |mut command: std::process::Command, parts: &[&str]| -> Result<()> {
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1), "{command:?} ended with {}: {said}", output.status);
+        ensure!(parts.iter().all(|part| said.contains(part)), "{parts:?} are not in {said}");
+        Ok(())
+    };
+    let at = format!("{TRANSPORT}:127.0.0.1:{port}");
+    refused(fabric("right"), &["trunk left-right", &at, "another process has this port", "choose another"])?;
+    refused(fabric("centre"), &["--process is centre", "expected one of left, right"])?;
+    let mut left = fabric("left").stderr(std::process::Stdio::null()).spawn()?;
+    let socket = dir.path().join("left.socket");
+    let checked =
+        client::wait_for("the fabric's socket", || socket.exists().then_some(())).map_err(Into::into).and_then(|()| {
+            refused(fabric("left"), &["another process is listening at left.socket", "choose another --listen"])?;
+            let board = role("__hib", &["--socket", "hib.socket", "--node", "2", "--fabric", "left.socket"]);
+            refused(board, &["node 2", "switch 1 of the topology", "serves switch 0", "connect this board to"])
+        });
+    left.kill()?;
+    left.wait()?;
+    checked
 }

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY, Pages, Queue};
+use telegraphos_cluster::client::{self, Guest, MEMORY, Queue};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{NodeId, Rights, Status, event};
 
@@ -17,7 +17,7 @@ const COUNTERS: [NodeId; 3] = [2, 7, 12];
 /// Words to which each sender stores its numbers in turn.
 const WORDS: u64 = 16;
 /// Words of a queue's buffer: few enough that it overflows.
-const QUEUE_WORDS: u16 = 1024;
+const QUEUE_WORDS: u16 = 16;
 /// Operations of one board that may be on their way.
 const WINDOW: u64 = 512;
 /// Operations sent at once.
@@ -30,7 +30,7 @@ const PAGE: u64 = MEMORY + 0x1_0000;
 const STUCK: Duration = Duration::from_secs(120);
 /// What a board says that ends because of another.
 pub(super) const GAVE_UP: &str = "gave up because another did";
-const RW: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
+const ALL: Rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
 
 /// Where in the page of its owner the word of a sender is for its store of this number.
 fn word(sender: u64, number: u64) -> u64 {
@@ -112,7 +112,7 @@ pub(super) fn prepare(guests: &mut [Guest]) -> Result<Vec<Node>> {
     let mut pages = Vec::new();
     for (node, guest) in (0..).zip(guests.iter_mut()) {
         let queue = guest.queue(node, 0, QUEUE_WORDS, MEMORY)?;
-        pages.push((guest.grant(node, 1, 1, PAGE, RW)?, queue.pages));
+        pages.push((guest.grant(node, 1, 1, PAGE, ALL)?, queue.pages));
         nodes.push(Node {
             node,
             queue,
@@ -130,10 +130,12 @@ pub(super) fn prepare(guests: &mut [Guest]) -> Result<Vec<Node>> {
         let threads: Vec<_> = all
             .map(|(node, guest)| {
                 let pages = &pages;
-                scope.spawn(move || -> Result<(), ClientError> {
+                scope.spawn(move || -> Result<()> {
+                    let peers: Vec<NodeId> = (0..NODES as NodeId).filter(|peer| usize::from(*peer) != node).collect();
+                    super::told(guest, &peers, true)?;
                     for (peer, (page, queue)) in pages.iter().enumerate().filter(|(peer, _)| *peer != node) {
-                        import(guest, data_slot(peer as NodeId), page, RW)?;
-                        import(guest, queue_slot(peer as NodeId), queue, Rights::ENQUEUE)?;
+                        guest.import(data_slot(peer as NodeId), page, ALL)?;
+                        guest.import(queue_slot(peer as NodeId), queue, Rights::ENQUEUE)?;
                         guest.events()?;
                     }
                     Ok(())
@@ -154,13 +156,6 @@ fn data_slot(peer: NodeId) -> u16 {
 
 fn queue_slot(peer: NodeId) -> u16 {
     2 * peer + 1
-}
-
-fn import(guest: &mut Guest, number: u16, pages: &Pages, rights: Rights) -> Result<(), ClientError> {
-    client::wait_for("an import", || match guest.import(number, pages, rights) {
-        Err(ClientError::Failed { status: Status::NodeDown, .. }) => None,
-        done => Some(done),
-    })?
 }
 
 impl Node {
@@ -310,6 +305,7 @@ pub(super) fn check(guests: &mut [Guest], nodes: &mut [Node], load: &Load) -> Re
     let mut counts = Counts { enqueues: 0, adds: 0, stores: 0, overflows: 0 };
     let all = 0..NODES as NodeId;
     let mut sums = [0; 3];
+    let expected_sum = load.adds() * NODES as u64;
     for (index, owner) in COUNTERS.iter().enumerate() {
         let mut values = Vec::new();
         for node in nodes.iter() {
@@ -326,6 +322,7 @@ pub(super) fn check(guests: &mut [Guest], nodes: &mut [Node], load: &Load) -> Re
         sums[index] = sum;
         counts.adds += sum;
     }
+    ensure!(counts.adds == expected_sum, "the counters are {sums:?}: expected {expected_sum} in all");
     for (guest, node) in guests.iter_mut().zip(nodes) {
         let owner = node.node;
         // What came after the last look would be too much.
