@@ -21,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use telegraphos_fabric::keys;
 use telegraphos_fabric::link::LinkClient;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status, WindowLayout};
@@ -33,7 +34,7 @@ const MESSAGE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Trunks that are measured, and the raw socket below each.
-const TRUNKS: [(&str, &str); 3] = [("unix", UNIX), ("ring", UNIX), ("udp", UDP)];
+const TRUNKS: [(&str, &str); 4] = [("unix", UNIX), ("ring", UNIX), ("udp", UDP), ("quic", UDP)];
 const UNIX: &str = "unix stream";
 const UDP: &str = "udp";
 
@@ -211,10 +212,23 @@ fn free_port() -> std::io::Result<u16> {
     Ok(UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
+/// The options by which a process shows who it is.
+fn certificate(keys: &Path, process: &str) -> Result<[(&'static str, String); 3]> {
+    let made = if keys.exists() { Ok(()) } else { keys::new_cluster(keys) };
+    made.and_then(|()| keys::new_process(keys, process, 1))
+        .map_err(|e| failed("cannot make certificates")(std::io::Error::other(e.to_string())))?;
+    let file = |name: String| keys.join(name).display().to_string();
+    Ok([
+        ("certificate", file(format!("{process}.pem"))),
+        ("key", file(format!("{process}.key"))),
+        ("peers-ca", file("ca.pem".to_owned())),
+    ])
+}
+
 /// Two fabric processes, one node each, and a trunk of this kind.
 fn with_trunk(kind: &str, directory: &Path) -> Result<Case> {
     let address = match kind {
-        "udp" => format!("udp:127.0.0.1:{}", free_port().map_err(failed("cannot find a free port"))?),
+        "udp" | "quic" => format!("{kind}:127.0.0.1:{}", free_port().map_err(failed("cannot find a free port"))?),
         kind => format!("{kind}:{}", directory.join(format!("{kind}.trunk")).display()),
     };
     let text = format!(
@@ -226,8 +240,11 @@ fn with_trunk(kind: &str, directory: &Path) -> Result<Case> {
     let sockets = ["near", "far"].map(|process| directory.join(format!("{kind}.{process}")));
     let mut processes = Vec::new();
     for (process, socket) in ["near", "far"].into_iter().zip(&sockets) {
-        let options = [("topology", file.display().to_string()), ("process", process.to_owned())]
-            .map(|(name, value)| (name.to_owned(), value));
+        let mut options = vec![("topology", file.display().to_string()), ("process", process.to_owned())];
+        if kind == "quic" {
+            options.extend(certificate(&directory.join("keys"), process)?);
+        }
+        let options: Vec<_> = options.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         processes.push(start_fabric(socket, &options, &directory.join(format!("{kind}.{process}.log")))?);
     }
     through(format!("trunk {kind}"), [&sockets[0], &sockets[1]], processes)
@@ -310,12 +327,17 @@ mod tests {
             ("trunk unix".to_owned(), vec![50.0, 100.0]),
             ("trunk ring".to_owned(), vec![40.0, 80.0]),
             ("trunk udp".to_owned(), vec![60.0, 120.0]),
+            ("trunk quic".to_owned(), vec![70.0, 140.0]),
         ];
         let text = table(&samples.into());
         let ratio = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(name)).unwrap();
             line.split(')').nth(1).unwrap().split_whitespace().next().unwrap().to_owned()
         };
-        assert_eq!([ratio("one fabric"), ratio("trunk unix"), ratio("trunk udp")], ["3.00", "2.00", "1.50"], "{text}");
+        assert_eq!(
+            [ratio("one fabric"), ratio("trunk unix"), ratio("trunk udp"), ratio("trunk quic")],
+            ["3.00", "2.00", "1.50", "2.00"],
+            "{text}"
+        );
     }
 }
