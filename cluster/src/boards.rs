@@ -252,6 +252,11 @@ impl Boards {
         f(&mut self.guests[node]).map_err(|e| self.error(node, e))
     }
 
+    /// The HIB of a node hangs from now on, or goes on.
+    pub fn hang(&self, node: usize, hangs: bool) {
+        self.hibs[node].hang(hangs);
+    }
+
     /// The clients, by node.
     pub fn guests(&self) -> &[Guest] {
         &self.guests

@@ -86,6 +86,13 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Stops it where it is, as a process that hangs, or lets it go on. One that has ended is neither.
+    pub(crate) fn hang(&self, hangs: bool) {
+        use rustix::process::{Pid, Signal, kill_process};
+        // It fails only if the child has ended and been waited for.
+        let _ = kill_process(Pid::from_child(&self.child), if hangs { Signal::STOP } else { Signal::CONT });
+    }
+
     /// Ends it at once.
     pub(crate) fn kill(&mut self) {
         // Fails only if it has already been waited for.

@@ -291,6 +291,52 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     Ok(())
 }
 
+/// A board that hangs is given up after the silence; what is outstanding to it ends with an error, the others go on, and when it wakes up it
+/// comes back as a new life.
+pub(crate) fn a_hung_board_is_given_up_and_comes_back() -> Result<()> {
+    const HUNG: usize = 1;
+    let mut boards = Boards::start(&options(2000), ProgressMode::Silent, 3, false, |_| Vec::new())?;
+    let mut pages = Vec::new();
+    for node in 0..3 {
+        pages.push(boards.ask(node, |guest| guest.grant(node as NodeId, 0, 1, MEMORY, ALL))?);
+    }
+    told(&mut boards.guests_mut()[0], &[1, 2], true)?;
+    let import = |boards: &mut Boards, peer: usize| {
+        boards.ask(0, |guest| guest.import(peer as NodeId, &pages[peer], ALL)).map(drop)
+    };
+    import(&mut boards, 1)?;
+    import(&mut boards, 2)?;
+    let store = |boards: &mut Boards, to: NodeId, word: u64, value: u64| {
+        boards.ask(0, |guest| {
+            guest.client.store(client::WINDOW, client::window(to, to, 8 * word), &value.to_le_bytes())?;
+            guest.quiet()
+        })
+    };
+    ensure!(store(&mut boards, 1, 0, 7)? == Status::Ok, "before it hangs");
+
+    boards.hang(HUNG, true);
+    // Waits until the board is given up: nothing else ends it.
+    let status = store(&mut boards, 1, 1, 8)?;
+    ensure!(status == Status::NodeDown, "{status}: a store to a board that hangs");
+    told(&mut boards.guests_mut()[0], &[1], false)?;
+    boards.ask(0, |guest| guest.close_import(1))?;
+    let status = store(&mut boards, 2, 0, 9)?;
+    ensure!(status == Status::Ok, "{status}: a store to another board meanwhile");
+
+    boards.hang(HUNG, false);
+    told(&mut boards.guests_mut()[0], &[1], true)?;
+    import(&mut boards, 1)?;
+    let status = store(&mut boards, 1, 2, 10)?;
+    ensure!(status == Status::Ok, "{status}: a store to the board that has come back");
+    for (node, word, expected) in [(1, 0, 7), (2, 0, 9), (1, 2, 10)] {
+        let found = boards.ask(node, |guest| guest.load64(MEMORY + 8 * word))?;
+        ensure!(found == expected, "word {word} of node {node} is {found}: expected {expected}");
+    }
+    let snapshot = snapshot(&mut boards.control(0)?)?;
+    ensure!(snapshot.totals.violations == 1 && snapshot.totals.joined == 4, "{:?}", snapshot.totals);
+    Ok(())
+}
+
 /// A port or socket in use, a process that is none, a board at the wrong process: each is named with what to do.
 pub(crate) fn what_does_not_fit_is_named() -> Result<()> {
     let dir = tempfile::tempdir()?;
