@@ -91,6 +91,9 @@ pub struct Flow {
     /// Packets that had to wait, for a credit, for room or for others before them.
     #[serde(skip_serializing_if = "none")]
     pub stalls: u64,
+    /// Those of them that found no credit.
+    #[serde(skip_serializing_if = "none")]
+    pub credit_stalls: u64,
     /// Packets dropped because their sender or receiver had gone.
     #[serde(skip_serializing_if = "none")]
     pub dropped: u64,
@@ -106,6 +109,7 @@ impl Flow {
             depth: self.depth.wrapping_add(other.depth),
             depth_max: self.depth_max.wrapping_add(other.depth_max),
             stalls: self.stalls.wrapping_add(other.stalls),
+            credit_stalls: self.credit_stalls.wrapping_add(other.credit_stalls),
             dropped: self.dropped.wrapping_add(other.dropped),
         }
     }

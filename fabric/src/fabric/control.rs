@@ -76,6 +76,7 @@ fn classes(counted: &[ClassStatistics; 4]) -> PerClass<Flows> {
             depth: c.depth,
             depth_max: c.depth_max,
             stalls: c.stalls,
+            credit_stalls: c.credit_stalls,
             dropped: c.dropped,
         };
         Flows { received, sent }

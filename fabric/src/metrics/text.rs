@@ -85,7 +85,7 @@ struct Counted {
     number: fn(u64) -> Number,
 }
 
-const COUNTED: [Counted; 6] = [
+const COUNTED: [Counted; 7] = [
     Counted { name: "packets", help: "Packets on the link", value: |f| f.packets, number: Number::Counter },
     Counted { name: "bytes", help: "Bytes of packets on the link", value: |f| f.bytes, number: Number::Counter },
     Counted { name: "queue_packets", help: "Packets in the switch now", value: |f| f.depth, number: Number::Gauge },
@@ -99,6 +99,12 @@ const COUNTED: [Counted; 6] = [
         name: "stalls",
         help: "Packets that had to wait for a credit, for room or for others",
         value: |f| f.stalls,
+        number: Number::Counter,
+    },
+    Counted {
+        name: "credit_stalls",
+        help: "Packets that had to wait and found no credit",
+        value: |f| f.credit_stalls,
         number: Number::Counter,
     },
     Counted {

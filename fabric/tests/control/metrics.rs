@@ -110,7 +110,15 @@ fn read(text: &str) -> BTreeMap<String, f64> {
 }
 
 fn example() -> Snapshot {
-    let flow = |packets| Flow { packets, bytes: packets * 100, depth: 1, depth_max: 7, stalls: 2, dropped: 3 };
+    let flow = |packets| Flow {
+        packets,
+        bytes: packets * 100,
+        depth: 1,
+        depth_max: 7,
+        stalls: 2,
+        credit_stalls: 1,
+        dropped: 3,
+    };
     let classes = PerClass {
         request: Flows { received: flow(10), sent: Flow::default() },
         reply: Flows { received: Flow::default(), sent: flow(9) },
@@ -180,6 +188,7 @@ fn every_counter_is_there_with_its_labels() {
         (format!("telegraphos_queue_packets{port}"), 1.0),
         (format!("telegraphos_queue_packets_max{port}"), 7.0),
         (format!("telegraphos_stalls_total{port}"), 2.0),
+        (format!("telegraphos_credit_stalls_total{port}"), 1.0),
         (format!("telegraphos_dropped_packets_total{port}"), 3.0),
         (r#"telegraphos_trunk_up{trunk="0-1",switch="0",peer="1",transport="udp"}"#.to_owned(), 1.0),
         (r#"telegraphos_trunk_session{trunk="0-1",switch="0"}"#.to_owned(), 2.0),

@@ -76,9 +76,9 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 prop_compose! {
-    fn flow()(n in any::<[u64; 6]>(), zero in any::<bool>()) -> Flow {
+    fn flow()(n in any::<[u64; 7]>(), zero in any::<bool>()) -> Flow {
         if zero { return Flow::default(); }
-        Flow { packets: n[0], bytes: n[1], depth: n[2], depth_max: n[3], stalls: n[4], dropped: n[5] }
+        Flow { packets: n[0], bytes: n[1], depth: n[2], depth_max: n[3], stalls: n[4], credit_stalls: n[5], dropped: n[6] }
     }
 }
 

@@ -15,6 +15,7 @@ fn fabric(seconds: u64, nodes: u16) -> Snapshot {
         depth: packets / 100,
         depth_max: packets / 10,
         stalls: seconds * packets / 8,
+        credit_stalls: seconds * packets / 16,
         dropped: packets / 1000,
     };
     let classes = |from: u64, to: u64| PerClass {
