@@ -45,7 +45,7 @@ impl Fabric {
         self.stop_capture();
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
         options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock());
-        options.late = self.accepted > 0;
+        options.late = self.wakeups > 0;
         let (file, links) = (options.file.clone(), options.links.clone());
         let switches: Vec<(u16, &SwitchConfig)> =
             self.switches.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
