@@ -47,7 +47,7 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Where to listen for Prometheus, if at all.
     pub metrics: Option<MetricsAddress>,
-    /// How trunks are opened.
+    /// How trunks are opened; its `silence` is how long a trunk over datagrams may be cut without breaking.
     pub transport: telegraphos_transport::Options,
     /// What is wrong from the start, by names such as `node:3`, `trunk:a-b` or `*`.
     pub faults: Vec<(String, FaultPlan)>,

@@ -111,9 +111,6 @@ impl Fabric {
             // The switches cannot agree on that of the first node to join.
             config.window = config.window.or_else(|| Some(WindowLayout::default()));
         }
-        if let Some(silence) = config.silence {
-            config.transport.silence = silence;
-        }
         let switches = host(&config, topology.as_ref())?;
         let faults = Faults::new(config.seed);
         let schedule = std::mem::take(&mut config.schedule);
