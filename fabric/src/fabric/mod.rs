@@ -116,13 +116,14 @@ impl Fabric {
         let schedule = std::mem::take(&mut config.schedule);
         let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches, &faults)?;
         let watch = Watch::new(&stop)?;
-        let listener = Listener::bind(&config.listen, "--listen")?;
-        watch.add(listener.fd(), Source::Listener)?;
-        info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
+        // First: whoever has seen the socket for HIBs finds the others, too.
         let (control, metrics) = control::serve(&config)?;
         if let Some(control) = &control {
             watch.add(control.fd(), Source::Control)?;
         }
+        let listener = Listener::bind(&config.listen, "--listen")?;
+        watch.add(listener.fd(), Source::Listener)?;
+        info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
         let tick = config.silence.into_iter().chain(config.stall).min();
         let mut fabric = Fabric {
             limit: config.nodes as usize + trunks.len() + SPARE_CONNECTIONS,
