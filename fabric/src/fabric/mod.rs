@@ -116,12 +116,13 @@ impl Fabric {
         let schedule = std::mem::take(&mut config.schedule);
         let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches, &faults)?;
         let watch = Watch::new(&stop)?;
-        // First: whoever has seen the socket for HIBs finds the others, too.
-        let (control, metrics) = control::serve(&config)?;
+        // First: whoever has seen the socket for HIBs finds the others, too. But if both are taken, that for HIBs is what is named.
+        let served = control::serve(&config);
+        let listener = Listener::bind(&config.listen, "--listen")?;
+        let (control, metrics) = served?;
         if let Some(control) = &control {
             watch.add(control.fd(), Source::Control)?;
         }
-        let listener = Listener::bind(&config.listen, "--listen")?;
         watch.add(listener.fd(), Source::Listener)?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
         let tick = config.silence.into_iter().chain(config.stall).min();
