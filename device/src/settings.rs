@@ -209,7 +209,7 @@ mod tests {
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\n";
+                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
