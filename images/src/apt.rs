@@ -6,7 +6,7 @@ use crate::exec;
 use crate::manifest::PackageRecord;
 use crate::sources::{Host, Release, derive};
 use crate::store::{self, Lock, Store};
-use crate::{Error, Result};
+use crate::{Error, Manifest, Result};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -330,6 +330,40 @@ fn paragraphs(text: &str) -> Vec<HashMap<String, String>> {
         }
     }
     all
+}
+
+/// Lays a package and all it depends on over `root`. `what` names it while it is fetched, `part` in the manifest.
+pub(crate) fn install(
+    store: &Store,
+    apt: &Apt<'_>,
+    package: &str,
+    what: &str,
+    part: String,
+    root: &Path,
+) -> Result<Manifest> {
+    let debs = apt.fetch(what, &apt.closure(&[package])?)?;
+    unpack(store, what, &debs, root)?;
+    Ok(Manifest { parts: vec![part], packages: debs.into_iter().map(|d| d.record).collect(), files: Vec::new() })
+}
+
+/// The same with the version that a Debian release has, whatever the host's; `remedy` is for when it has none.
+pub(crate) fn install_from(
+    store: &Store,
+    lock: &Lock,
+    release: &str,
+    package: &str,
+    remedy: &str,
+    root: &Path,
+) -> Result<Manifest> {
+    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
+    let apt = Apt::open(store, lock, &host, &Release::named(release))?;
+    let debian = apt.version(package)?.ok_or_else(|| Error::NoPackage {
+        wanted: package.into(),
+        looked: release.into(),
+        remedy: remedy.into(),
+    })?;
+    let what = format!("{package} {debian}");
+    install(store, &apt, package, &what, format!("{what} (Debian {release})"), root)
 }
 
 /// Lays the files of packages over `root`. Maintainer scripts are not run; documentation is left out.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds `ip` of iproute2, which joins network namespaces.
 
-use crate::apt::{self, Apt};
+use crate::apt;
 use crate::prefix;
-use crate::sources::{Host, Release};
 use crate::store::{Lock, Store};
-use crate::{Error, Manifest, Result};
+use crate::{Manifest, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,22 +46,9 @@ impl Store {
 }
 
 fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
-    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-    let apt = Apt::open(store, lock, &host, &Release::named(RELEASE))?;
-    let debian = apt.version(PACKAGE)?.ok_or_else(|| Error::NoPackage {
-        wanted: PACKAGE.into(),
-        looked: RELEASE.into(),
-        remedy: "install a program ip as /usr/sbin/ip".into(),
-    })?;
-    let what = format!("{PACKAGE} {debian}");
-    let debs = apt.fetch(&what, &apt.closure(&[PACKAGE])?)?;
-    apt::unpack(store, &what, &debs, at)?;
+    let manifest = apt::install_from(store, lock, RELEASE, PACKAGE, "install a program ip as /usr/sbin/ip", at)?;
     from_prefix(at)?;
-    Ok(Manifest {
-        parts: vec![format!("{what} (Debian {RELEASE})")],
-        packages: debs.into_iter().map(|d| d.record).collect(),
-        files: Vec::new(),
-    })
+    Ok(manifest)
 }
 
 /// How to run the packages unpacked under `at`.

@@ -201,13 +201,7 @@ fn upstream(debian: &str) -> &str {
 fn unpack_version(store: &Store, apt: &Apt<'_>, release: &str, debian: &str, at: &Path) -> Result<Manifest> {
     let upstream = upstream(debian);
     let what = format!("QEMU {}", upstream.split('+').next().unwrap_or(upstream));
-    let debs = apt.fetch(&what, &apt.closure(&[PACKAGE])?)?;
-    apt::unpack(store, &what, &debs, at)?;
-    Ok(Manifest {
-        parts: vec![format!("QEMU {debian} (Debian {release})")],
-        packages: debs.into_iter().map(|d| d.record).collect(),
-        files: Vec::new(),
-    })
+    apt::install(store, apt, PACKAGE, &what, format!("QEMU {debian} (Debian {release})"), at)
 }
 
 /// How to run the packages unpacked under `at`.

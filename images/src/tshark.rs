@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Finds a tshark, the command-line Wireshark, that runs dissectors in Lua. It only reads capture files; nothing of it is linked.
 
-use crate::apt::{self, Apt};
+use crate::apt;
 use crate::exec;
 use crate::prefix;
 use crate::qemu::Version;
-use crate::sources::{Host, Release};
 use crate::store::{self, Lock, Store};
 use crate::{Error, Manifest, Result};
 use std::ffi::OsString;
@@ -109,21 +108,8 @@ const EMPTY: [u8; 28] = [
 ];
 
 fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
-    let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;
-    let apt = Apt::open(store, lock, &host, &Release::named(RELEASE))?;
-    let debian = apt.version(PACKAGE)?.ok_or_else(|| Error::NoPackage {
-        wanted: PACKAGE.into(),
-        looked: RELEASE.into(),
-        remedy: "set TELEGRAPHOS_TSHARK to a tshark of your own".into(),
-    })?;
-    let what = format!("tshark {debian}");
-    let debs = apt.fetch(&what, &apt.closure(&[PACKAGE])?)?;
-    apt::unpack(store, &what, &debs, at)?;
-    let manifest = Manifest {
-        parts: vec![format!("tshark {debian} (Debian {RELEASE})")],
-        packages: debs.into_iter().map(|d| d.record).collect(),
-        files: Vec::new(),
-    };
+    let remedy = "set TELEGRAPHOS_TSHARK to a tshark of your own";
+    let manifest = apt::install_from(store, lock, RELEASE, PACKAGE, remedy, at)?;
     // It runs no scripts for root, as whom CI mostly runs, unless its own configuration says so. It finds that beside its loader.
     let plugins = at.join(PLUGINS);
     std::fs::create_dir_all(&plugins).map_err(Error::io("cannot create", &plugins))?;
