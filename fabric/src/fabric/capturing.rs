@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Captures of what goes into the switches and what comes out, with a note of each fault on purpose.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fabric_topology::SwitchId;
 use log::{info, warn};
-use switch_core::{Attached, SwitchConfig};
+use switch_core::SwitchConfig;
 use telegraphos_capture::{CaptureError, CaptureOptions, Link, Recorder};
 use telegraphos_transport::faults::{FaultEvent, FaultSink};
 
@@ -37,6 +39,8 @@ pub(super) struct Capturing {
     /// What is captured; none means all.
     pub(super) links: Vec<Link>,
     notes: Arc<Notes>,
+    /// By the name of a link or trunk: where its notes belong.
+    places: BTreeMap<String, (SwitchId, Link)>,
 }
 
 impl Fabric {
@@ -47,7 +51,7 @@ impl Fabric {
         options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock());
         options.late = self.wakeups > 0;
         let (file, links) = (options.file.clone(), options.links.clone());
-        let switches: Vec<(u16, &SwitchConfig)> =
+        let switches: Vec<(SwitchId, &SwitchConfig)> =
             self.switches.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
         let mut recorder = Recorder::create(options, &switches)?;
         for hosted in &self.switches {
@@ -59,8 +63,13 @@ impl Fabric {
         for link in self.faults.all() {
             link.report_to(Some(notes.clone()));
         }
+        let mut places = BTreeMap::new();
+        for (name, switch, link) in self.named_links() {
+            // Of a trunk with both ends here, the first end makes the faults.
+            places.entry(name).or_insert((switch, link));
+        }
         info!("capturing to {}", file.display());
-        self.capturing = Some(Capturing { recorder, file, links, notes });
+        self.capturing = Some(Capturing { recorder, file, links, notes, places });
         Ok(())
     }
 
@@ -81,24 +90,8 @@ impl Fabric {
         let Some(capturing) = &mut self.capturing else { return };
         let notes = std::mem::take(&mut *capturing.notes.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (name, now, text) in notes {
-            let found = self.switches.iter().find_map(|hosted| {
-                let port = hosted.switch.statistics().ports.iter().find(|port| match port.attached {
-                    Attached::Node(node) => name == super::faults::link_name(node),
-                    Attached::Trunk(trunk, _) => {
-                        let end = self.trunks.iter().find(|end| end.trunk == trunk);
-                        end.is_some_and(|end| name == super::faults::trunk_name(&end.name))
-                    }
-                })?;
-                Some((
-                    hosted.id,
-                    match port.attached {
-                        Attached::Node(node) => Link::Node(node),
-                        Attached::Trunk(_, to) => Link::Trunk(hosted.id, to),
-                    },
-                ))
-            });
-            if let Some((switch, link)) = found {
-                capturing.recorder.comment(switch, link, &text, now);
+            if let Some((switch, link)) = capturing.places.get(&name) {
+                capturing.recorder.comment(*switch, *link, &text, now);
             }
         }
         if let Some(why) = capturing.recorder.stopped() {

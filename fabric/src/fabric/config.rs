@@ -82,6 +82,11 @@ impl Config {
         }
     }
 
+    /// The shortest time after which a port may be given up, if any may.
+    pub(super) fn shortest_limit(&self) -> Option<u64> {
+        self.silence.into_iter().chain(self.stall).min()
+    }
+
     /// The configuration of each switch here.
     pub(super) fn switch(&self) -> SwitchConfig {
         let mut switch = SwitchConfig::new(self.nodes);

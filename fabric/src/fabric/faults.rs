@@ -4,8 +4,10 @@
 //! Trunks have a place for faults from the start (below RDP and QUIC, where those carry them). The link of a node gets one when it is
 //! to have its first fault: until then nothing is between its socket and the switch.
 
+use fabric_topology::SwitchId;
 use log::{info, warn};
 use switch_core::{Attached, PortId};
+use telegraphos_capture::Link;
 use telegraphos_transport::faults::{FaultPlan, FaultyTransport, LinkFaults, UnknownLink};
 use telegraphos_wire::NodeId;
 
@@ -25,17 +27,23 @@ pub(super) fn trunk_name(name: &str) -> String {
 }
 
 impl Fabric {
-    /// Every link and trunk of this process has a name, whether it is up or not.
-    pub(super) fn name_links(&self) {
-        for hosted in &self.switches {
-            for port in &hosted.switch.statistics().ports {
-                if let Attached::Node(node) = port.attached {
-                    self.faults.link(&link_name(node));
+    /// Every link and trunk end of this process, whether it is up or not: its name, its switch, and what a capture calls it.
+    pub(super) fn named_links(&self) -> impl Iterator<Item = (String, SwitchId, Link)> + '_ {
+        self.switches.iter().flat_map(|hosted| {
+            hosted.switch.statistics().ports.iter().filter_map(|port| match port.attached {
+                Attached::Node(node) => Some((link_name(node), hosted.id, Link::Node(node))),
+                Attached::Trunk(trunk, to) => {
+                    let end = self.trunks.iter().find(|end| end.trunk == trunk)?;
+                    Some((trunk_name(&end.name), hosted.id, Link::Trunk(hosted.id, to)))
                 }
-            }
-        }
-        for end in &self.trunks {
-            self.faults.link(&trunk_name(&end.name));
+            })
+        })
+    }
+
+    /// All of them are known to those who set faults.
+    pub(super) fn name_links(&self) {
+        for (name, ..) in self.named_links() {
+            self.faults.link(&name);
         }
     }
 

@@ -125,7 +125,7 @@ impl Fabric {
         }
         watch.add(listener.fd(), Source::Listener)?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
-        let tick = config.silence.into_iter().chain(config.stall).min();
+        let tick = config.shortest_limit().map(|_| 0);
         let mut fabric = Fabric {
             limit: config.nodes as usize + trunks.len() + SPARE_CONNECTIONS,
             config,
@@ -151,7 +151,7 @@ impl Fabric {
             capturing: None,
             started: Instant::now(),
             now: 0,
-            tick: tick.map(|_| 0),
+            tick,
         };
         fabric.watch_trunks()?;
         fabric.name_links();
@@ -229,8 +229,7 @@ impl Fabric {
         }
         self.open_trunks()?;
         if self.tick.is_some_and(|at| at <= self.now) {
-            let limit = self.config.silence.into_iter().chain(self.config.stall).min();
-            self.tick = limit.map(|limit| self.now + (limit / 4).max(1000));
+            self.tick = self.config.shortest_limit().map(|limit| self.now + (limit / 4).max(1000));
             for switch in 0..self.switches.len() {
                 self.event(switch, Event::Tick { now: self.now });
             }
