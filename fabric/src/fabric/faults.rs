@@ -6,7 +6,7 @@
 
 use fabric_topology::SwitchId;
 use log::{info, warn};
-use switch_core::{Attached, PortId};
+use switch_core::{Attached, Event, PortId};
 use telegraphos_capture::Link;
 use telegraphos_transport::faults::{FaultPlan, FaultyTransport, LinkFaults, UnknownLink};
 use telegraphos_wire::NodeId;
@@ -95,12 +95,11 @@ impl Fabric {
         if connection.faulty || matches!(connection.role, Role::Trunk(_)) {
             return;
         }
+        let switch = connection.switch;
         if let Err(e) = self.wrap(port, link) {
             self.complain(format_args!("node {node}: no place for its faults: {e}; its link is ended"));
-            if let Some(connection) = self.connection(port) {
-                connection.closing = true;
-            }
-            self.touch(port);
+            // The connection went with its transport.
+            self.event(switch, Event::PortClosed { port });
         }
     }
 
