@@ -3,6 +3,9 @@
 
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
+/// Most contexts of one board: the word of an argument names a context in 8 bits ([`telegraphos_wire::context::Argument`]).
+pub const MAX_CONTEXTS: u16 = telegraphos_wire::context::COUNT as u16;
+
 /// Sizes and limits of one board; the defaults are those of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HibConfig {
@@ -26,7 +29,7 @@ pub struct HibConfig {
     pub credits: [u32; 4],
     /// The board uses MSI-X instead of MSI.
     pub msix: bool,
-    /// Number of contexts.
+    /// Number of contexts, at most [`MAX_CONTEXTS`]; a board that is configured with more has that many.
     pub contexts: u16,
     /// Number of imports.
     pub imports: u16,

@@ -7,7 +7,7 @@ use crate::events::{Cause, EventQueue};
 use crate::imports::Issuer;
 use crate::launch::Launcher;
 use crate::serve::Server;
-use crate::{Action, Bar, Event, HibConfig, Notice, Step, StepId, StepResult};
+use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Class, NodeId, Packet, Status};
@@ -142,7 +142,8 @@ pub struct Hib {
 
 impl Hib {
     /// A board that has just been powered on: no link, no grants, no imports.
-    pub fn new(config: HibConfig) -> Hib {
+    pub fn new(mut config: HibConfig) -> Hib {
+        config.contexts = config.contexts.min(MAX_CONTEXTS);
         Hib {
             issuer: Issuer::new(&config),
             server: Server::new(&config),
