@@ -68,6 +68,8 @@ pub enum Launching {
 pub enum Bug {
     /// I7: quiet completes without waiting for acknowledgements.
     QuietIgnoresOutstanding,
+    /// I7, E19: quiet reports what is in error when it completes, not what was lost.
+    QuietReadsPresentError,
     /// I8: a source's requests are performed without waiting for its earlier one.
     ServeOutOfOrder,
     /// Protection: grants are not checked for their generation.

@@ -206,10 +206,21 @@ pub(crate) struct Quiet {
     pub(crate) cookie: u64,
     /// Its end is an event.
     pub(crate) notify: bool,
-    /// Imports and how many of their stores must be finished.
-    targets: Vec<(u16, u64)>,
+    targets: Vec<QuietTarget>,
     /// Operations that must be finished.
     operations: Vec<u64>,
+    /// The first loss among what it waits for, or one that was not acknowledged when it was issued. An acknowledgement does not change it.
+    lost: Option<Status>,
+}
+
+/// An import that a quiet waits for.
+#[derive(Clone, Copy, Debug, Hash)]
+struct QuietTarget {
+    import: u16,
+    /// Which opening of that number: another one has other stores.
+    opening: u64,
+    /// How many of its stores must be finished.
+    stores: u64,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -726,10 +737,13 @@ impl Hib {
         self.counters.errors += 1;
         let Some(import) = self.issuer.import(number) else { return };
         if import.error.is_some() {
-            return;
+            return; // Each quiet that waits has that one, or a later one, already.
         }
         import.error = Some(status);
-        let number_of_context = import.context;
+        let (number_of_context, opening) = (import.context, import.opening);
+        self.charge_quiets(number_of_context, status, |quiet| {
+            quiet.targets.iter().any(|target| target.import == number && target.opening == opening)
+        });
         if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
             context.errors += 1;
             let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
@@ -755,7 +769,15 @@ impl Hib {
         if let Some(import) = self.issuer.import(number) {
             import.issued -= u64::from(purged);
             import.waiting = 0;
+            let (context, opening, issued) = (import.context, import.opening, import.issued);
             let freed = std::mem::take(&mut import.congested) && !import.throttled;
+            // A quiet that waited for what is dropped does not wait for what is issued from now on instead.
+            let quiets = self.issuer.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
+            for target in quiets.into_iter().flatten().flat_map(|quiet| &mut quiet.targets) {
+                if target.import == number && target.opening == opening {
+                    target.stores = target.stores.min(issued);
+                }
+            }
             if freed {
                 self.stopped(number, false, out);
             }
@@ -947,15 +969,31 @@ impl Hib {
             return Err(Status::Busy);
         }
         let wanted = |n: u16| (all || n == scope) && self.issuer.open_import(n).is_some_and(|i| i.context == number);
-        let numbers = 0..self.issuer.imports.len() as u16;
-        let issued = |n: u16| self.issuer.open_import(n).map_or(0, |i| i.issued);
-        let targets = numbers.filter(|n| wanted(*n)).map(|n| (n, issued(n))).collect();
         let operations = self.launcher.using(wanted);
+        let (mut targets, mut lost) = (Vec::new(), None);
+        for n in (0..self.issuer.imports.len() as u16).filter(|n| wanted(*n)) {
+            let Some(import) = self.issuer.open_import(n) else { continue };
+            targets.push(QuietTarget { import: n, opening: import.opening, stores: import.issued });
+            lost = lost.or(import.error);
+        }
         if let Some(context) = self.issuer.contexts.get_mut(&number) {
-            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations });
+            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, lost });
         }
         self.check_quiet(number, out);
         Ok(())
+    }
+
+    /// Something is lost: the quiets of a context that wait for it report it, whatever is acknowledged before they are done (SPEC I7, E19).
+    fn charge_quiets(&mut self, context: u16, status: Status, waits: impl Fn(&Quiet) -> bool) {
+        let Some(context) = self.issuer.contexts.get_mut(&context) else { return };
+        for quiet in context.quiets.values_mut().filter(|quiet| waits(quiet)) {
+            quiet.lost = quiet.lost.or(Some(status));
+        }
+    }
+
+    /// An operation has failed: so do the quiets that wait for it, whichever of its imports they are about.
+    pub(crate) fn charge_quiets_of(&mut self, context: u16, operation: u64, status: Status) {
+        self.charge_quiets(context, status, |quiet| quiet.operations.contains(&operation));
     }
 
     /// Completes the quiets of a context whose stores are all finished.
@@ -963,17 +1001,22 @@ impl Hib {
         let ignore = self.config.has(Bug::QuietIgnoresOutstanding);
         let Some(context) = self.issuer.contexts.get(&number) else { return };
         let imports = &self.issuer.imports;
-        let find = |n: u16| imports.get(usize::from(n)).and_then(|i| i.as_deref());
+        let find = |t: &QuietTarget| {
+            let import = imports.get(usize::from(t.import)).and_then(|i| i.as_deref());
+            import.filter(|import| import.opening == t.opening)
+        };
+        let present = self.config.has(Bug::QuietReadsPresentError);
         let done: Vec<(u8, u64, Status, bool)> = context
             .quiets
             .iter()
             .filter(|(_, quiet)| {
-                let pending = |(n, target): &(u16, u64)| find(*n).is_some_and(|i| i.finished < (*target).min(i.issued));
+                let pending = |t: &QuietTarget| find(t).is_some_and(|i| i.finished < t.stores.min(i.issued));
                 let unfinished = quiet.operations.iter().any(|operation| self.launcher.unfinished(*operation));
                 ignore || !(unfinished || quiet.targets.iter().any(pending))
             })
             .map(|(slot, quiet)| {
-                let error = quiet.targets.iter().find_map(|(n, _)| find(*n).and_then(|i| i.error));
+                let error = quiet.targets.iter().find_map(|target| find(target).and_then(|i| i.error));
+                let error = if present { error } else { quiet.lost };
                 (*slot, quiet.cookie, error.unwrap_or(Status::Ok), quiet.notify)
             })
             .collect();

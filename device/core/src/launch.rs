@@ -657,6 +657,11 @@ impl Hib {
         };
         if status != Status::Ok {
             out.push(Action::Notice(Notice::FailedOperation { node, status }));
+            // Both of its imports are of one context.
+            let context = imports.into_iter().flatten().find_map(|n| self.issuer.open_import(n)).map(|i| i.context);
+            if let Some(context) = context {
+                self.charge_quiets_of(context, number, status);
+            }
             if let Some(import) = blamed {
                 self.latch(import, status, out);
             }
