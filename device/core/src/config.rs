@@ -78,6 +78,10 @@ pub enum Bug {
     DropWhenFull,
     /// Loss: a store behind a lost one of the same import is still sent.
     PassLostStore,
+    /// Credits: a destination that takes nothing may hold all of them.
+    ShareAllCredits,
+    /// I8, loss: the receiver of a store that it refuses performs those behind it.
+    ForgetRefusal,
     /// Events: a cause that meets a full event queue is forgotten.
     ForgetCause,
     /// Reset: grants survive it.
