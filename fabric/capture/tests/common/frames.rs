@@ -375,6 +375,7 @@ pub(crate) fn frame(kind: u64, random: &mut Random) -> Frame {
                 Refusal::Topology,
                 Refusal::NoTrunk,
                 Refusal::Silent,
+                Refusal::Rate,
             ];
             let reason = reasons[random.below(reasons.len() as u64) as usize];
             Frame::Refuse { reason, offered: random.next(), expected: random.next() }
