@@ -554,7 +554,11 @@ impl Hib {
 
     // ---- reset ----
 
-    fn reset(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn is_resetting(&self) -> bool {
+        self.resetting
+    }
+
+    pub(crate) fn reset(&mut self, out: &mut Vec<Action>) {
         self.fail_all(Status::Reset, out);
         self.refuse_all(Status::Reset, out);
         self.refuse_elements(Status::Reset, out);
