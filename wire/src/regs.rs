@@ -137,7 +137,7 @@ c_consts! {
         /// Value of the MAGIC register.
         MAGIC = 0x4641_5247_454c_4554,
         /// Value of the VERSION register.
-        VERSION = 1,
+        VERSION = 2,
         /// Size of BAR0 in bytes.
         BAR0_SIZE = 0x4000,
         /// Offset of the MSI-X table in BAR0, where MSI-X is configured.
@@ -148,7 +148,7 @@ c_consts! {
         CAP_MSIX = 1,
         /// STATUS: the link to the fabric is up.
         STATUS_LINK_UP = 1,
-        /// STATUS: some import is congested.
+        /// STATUS: some import or context is congested.
         STATUS_CONGESTED = 2,
         /// STATUS: ERROR holds an error.
         STATUS_ERROR = 4,

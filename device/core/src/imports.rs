@@ -10,6 +10,7 @@ use crate::config::Bug;
 use crate::enqueue::Line;
 use crate::events::Cause;
 use crate::hib::Hib;
+use crate::launch::Turns;
 use crate::replica::Source;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -167,7 +168,7 @@ pub(crate) struct Peer {
     /// Imports of queues with elements that wait, by their opening, in turns.
     pub(crate) enqueuers: VecDeque<u64>,
     /// Copies with blocks left to start, in turns; blocks under way.
-    pub(crate) copies: VecDeque<u64>,
+    pub(crate) copies: Turns,
     pub(crate) blocks: u32,
     /// Slot -> import + 1; empty until the first import of this node.
     slots: Vec<u16>,
@@ -217,7 +218,7 @@ pub(crate) struct Context {
     pub(crate) status_page: u64,
     pub(crate) key: u64,
     pub(crate) quiets: BTreeMap<u8, Quiet>,
-    errors: u64,
+    pub(crate) errors: u64,
 }
 
 /// All state of the issuing side.
@@ -279,6 +280,13 @@ impl Issuer {
 
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// A store has come through an import that is no store to its segment: an argument.
+    pub(crate) fn touched(&mut self, number: u16) {
+        if let Some(import) = self.import(number) {
+            import.active = true;
+        }
     }
 
     pub(crate) fn any_congested(&self) -> bool {
@@ -730,12 +738,17 @@ impl Hib {
         }
         import.error = Some(status);
         let number_of_context = import.context;
-        if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
+        self.count_context_error(number_of_context, out);
+        self.cause(Cause::ImportState(number), out);
+    }
+
+    /// Counts an error in a context's status page.
+    pub(crate) fn count_context_error(&mut self, number: u16, out: &mut Vec<Action>) {
+        if let Some(context) = self.issuer.contexts.get_mut(&number) {
             context.errors += 1;
             let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
-            self.count_in_status(number_of_context, address, errors, out);
+            self.count_in_status(number, address, errors, out);
         }
-        self.cause(Cause::ImportState(number), out);
     }
 
     /// Drops the waiting stores of an import. They were never sent, so they leave the count of issued ones too.
@@ -880,12 +893,13 @@ impl Hib {
 
     /// QEMU queues posted stores without bound. A socket that never runs dry means that its queue grows: stop the
     /// processes that store.
-    fn count_intake(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn count_intake(&mut self, out: &mut Vec<Action>) {
         self.issuer.intake = self.issuer.intake.saturating_add(1);
         if self.issuer.intake < self.config.intake_limit {
             return;
         }
         self.issuer.intake = 0;
+        self.throttle_contexts(out);
         for number in 0..self.issuer.imports.len() as u16 {
             let Some(import) = self.issuer.import(number) else { continue };
             if std::mem::take(&mut import.active) && !import.throttled {
@@ -901,6 +915,7 @@ impl Hib {
 
     pub(crate) fn intake_dry(&mut self, out: &mut Vec<Action>) {
         self.issuer.intake = 0;
+        self.release_contexts(out);
         for number in std::mem::take(&mut self.issuer.throttled) {
             let Some(import) = self.issuer.import(number) else { continue };
             import.throttled = false;
@@ -945,6 +960,10 @@ impl Hib {
         }
         if self.slot_is_busy(number, slot) {
             return Err(Status::Busy);
+        }
+        // One that waits in this slot is forgotten, and its word is for this one.
+        if self.issuer.contexts.get(&number).is_none_or(|context| !context.quiets.contains_key(&slot)) {
+            self.take_word(number)?;
         }
         let wanted = |n: u16| (all || n == scope) && self.issuer.open_import(n).is_some_and(|i| i.context == number);
         let numbers = 0..self.issuer.imports.len() as u16;
