@@ -77,6 +77,8 @@ pub enum Launching {
 pub enum Bug {
     /// I7: quiet completes without waiting for acknowledgements.
     QuietIgnoresOutstanding,
+    /// I7, E19: quiet reports what is in error when it completes, not what was lost.
+    QuietReadsPresentError,
     /// I8: a source's requests are performed without waiting for its earlier one.
     ServeOutOfOrder,
     /// Protection: grants are not checked for their generation.
@@ -85,6 +87,10 @@ pub enum Bug {
     DropWhenFull,
     /// Loss: a store behind a lost one of the same import is still sent.
     PassLostStore,
+    /// Credits: a destination that takes nothing may hold all of them.
+    ShareAllCredits,
+    /// I8, loss: the receiver of a store that it refuses performs those behind it.
+    ForgetRefusal,
     /// Events: a cause that meets a full event queue is forgotten.
     ForgetCause,
     /// Reset: grants survive it.

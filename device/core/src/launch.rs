@@ -30,7 +30,8 @@ use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::context::{self, Argument, Launch, Operation as What};
 use telegraphos_wire::event;
 use telegraphos_wire::window::Aperture;
-use telegraphos_wire::{AtomicOp, Body, MAX_BLOCK, NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, regs};
+use telegraphos_wire::{AtomicOp, Body, ImportEpoch, MAX_BLOCK};
+use telegraphos_wire::{NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, regs};
 
 /// Longest copy in bytes.
 pub const MAX_COPY: u64 = 16 << 20;
@@ -128,6 +129,8 @@ struct Operation {
     notify: bool,
     node: NodeId,
     imports: [Option<u16>; 2],
+    /// Of the first of them, when it was launched.
+    epoch: ImportEpoch,
     kind: Kind,
     /// Blocks (or the one request of an atomic) under way.
     parts: u32,
@@ -174,6 +177,8 @@ impl Turns {
 pub(crate) struct Launcher {
     operations: BTreeMap<u64, Operation>,
     next: u64,
+    /// Unfinished operations by the context of their imports.
+    of_context: BTreeMap<u16, BTreeSet<u64>>,
     /// The outstanding operation of a context's slot.
     slots: BTreeMap<(u16, u8), u64>,
     registers: BTreeMap<(u16, u8), Registers>,
@@ -205,6 +210,7 @@ impl Launcher {
         Launcher {
             operations: BTreeMap::new(),
             next: 0,
+            of_context: BTreeMap::new(),
             slots: BTreeMap::new(),
             registers: BTreeMap::new(),
             fetches: BTreeSet::new(),
@@ -251,15 +257,22 @@ impl Launcher {
         self.fetches.first().map(|(at, _)| *at)
     }
 
-    /// Whether this operation is unfinished.
-    pub(crate) fn unfinished(&self, number: u64) -> bool {
-        self.operations.contains_key(&number)
+    fn forget_operation(&mut self, context: u16, number: u64) {
+        if let Some(operations) = self.of_context.get_mut(&context) {
+            operations.remove(&number);
+            if operations.is_empty() {
+                self.of_context.remove(&context);
+            }
+        }
     }
 
-    /// The unfinished operations that use an import of which `wanted` is true.
-    pub(crate) fn using(&self, wanted: impl Fn(u16) -> bool) -> Vec<u64> {
-        let uses = |operation: &Operation| operation.imports.into_iter().flatten().any(&wanted);
-        self.operations.iter().filter(|(_, operation)| uses(operation)).map(|(number, _)| *number).collect()
+    /// The unfinished operations through imports of a context of which `wanted` is true, ascending.
+    pub(crate) fn used_by(&self, context: u16, wanted: impl Fn(u16) -> bool) -> Vec<u64> {
+        let uses = |number: &u64| {
+            let operation = self.operations.get(number);
+            operation.is_some_and(|operation| operation.imports.into_iter().flatten().any(&wanted))
+        };
+        self.of_context.get(&context).into_iter().flatten().copied().filter(uses).collect()
     }
 
     /// Reset: everything is forgotten; numbers are not used again.
@@ -768,6 +781,7 @@ impl Hib {
                     notify,
                     node,
                     imports: [Some(place.import), None],
+                    epoch: self.epoch_of(place.import),
                     kind,
                     parts: 1,
                     status: Status::Ok,
@@ -775,7 +789,8 @@ impl Hib {
                 });
                 let context = self.issuer.open_import(place.import).map_or(0, |i| i.context);
                 let (operand, compare) = (operand & mask, compare & mask);
-                let body = Body::Atomic { at, context, size, op, operand, compare };
+                let epoch = self.epoch_of(place.import);
+                let body = Body::Atomic { at, context, epoch, size, op, operand, compare };
                 self.count_access(node, at.page, true, out);
                 self.send_part(node, number, 0, body, out);
             }
@@ -806,6 +821,7 @@ impl Hib {
                     notify,
                     node,
                     imports: [Some(far.import), second],
+                    epoch: self.epoch_of(far.import),
                     kind: Kind::Copy { far, near, get, length, started: 0 },
                     parts: 0,
                     status: Status::Ok,
@@ -871,6 +887,7 @@ impl Hib {
         for import in operation.imports.into_iter().flatten() {
             if let Some(import) = self.issuer.import(import) {
                 import.operations += 1;
+                self.launcher.of_context.entry(import.context).or_default().insert(number);
             }
         }
         self.launcher.operations.insert(number, operation);
@@ -960,6 +977,7 @@ impl Hib {
     pub(crate) fn block_stepped(&mut self, number: u64, offset: u64, result: StepResult, out: &mut Vec<Action>) {
         let Some(operation) = self.launcher.operations.get(&number) else { return };
         let (node, kind, failed) = (operation.node, operation.kind, operation.status != Status::Ok);
+        let epoch = operation.epoch;
         let Kind::Copy { far, near, get, .. } = kind else { return };
         match result {
             StepResult::Block(data) if !get && !failed => {
@@ -973,7 +991,7 @@ impl Hib {
                 };
                 let (at, context) = (import.address(far.offset + offset), import.context);
                 self.count_access(node, at.page, true, out);
-                self.send_part(node, number, offset, Body::WriteBlock { at, context, data }, out);
+                self.send_part(node, number, offset, Body::WriteBlock { at, context, epoch, data }, out);
             }
             StepResult::Failed(status) => self.part_done(number, status, near.import, out),
             _ => self.part_done(number, Status::Ok, far.import, out),
@@ -1051,7 +1069,7 @@ impl Hib {
             self.answer_fetch(number, status, out);
         }
         let Some(operation) = self.launcher.operations.remove(&number) else { return };
-        let Operation { origin, notify, node, imports, kind, status, blamed, .. } = operation;
+        let Operation { origin, notify, node, imports, epoch, kind, status, blamed, .. } = operation;
         let value = match kind {
             Kind::Atomic { value } if status == Status::Ok => Some(value),
             Kind::Atomic { .. } => Some(u64::MAX),
@@ -1059,7 +1077,14 @@ impl Hib {
         };
         if status != Status::Ok {
             out.push(Action::Notice(Notice::FailedOperation { node, status }));
-            if let Some(import) = blamed {
+            // Both of its imports are of one context.
+            let context = imports.into_iter().flatten().find_map(|n| self.issuer.open_import(n)).map(|i| i.context);
+            if let Some(context) = context {
+                self.charge_quiets_of(context, number, status);
+            }
+            // Refused with stores that have been acknowledged as lost since, it is no error of those that come now.
+            let acknowledged = |import: &u16| status == Status::Cut && self.epoch_of(*import).epoch != epoch.epoch;
+            if let Some(import) = blamed.filter(|import| *import != epoch.import || !acknowledged(import)) {
                 self.latch(import, status, out);
             }
         }
@@ -1078,8 +1103,12 @@ impl Hib {
             }
         }
         for import in imports.into_iter().flatten() {
+            // It is open as long as an operation uses it.
             if let Some(import) = self.issuer.import(import) {
                 import.operations -= 1;
+                let context = import.context;
+                self.launcher.forget_operation(context, number);
+                self.operation_ended(context, number, out);
             }
             self.progressed(import, out);
         }

@@ -27,6 +27,7 @@ mod imports;
 mod interface;
 mod launch;
 mod queue;
+mod refusals;
 mod replica;
 mod serve;
 

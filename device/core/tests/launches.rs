@@ -285,6 +285,60 @@ fn status_words_that_wait_for_bus_mastering_are_bounded() {
 }
 
 #[test]
+fn i7_quiets_that_wait_are_bounded_and_a_slot_waits_for_its_last() {
+    let mut c = pair(1, None, |_| {});
+    let far = at(&c, 0, 1, 0);
+    c.store(0, far, 8, 1);
+    c.hold_next(1, |step| matches!(step, Step::Store { .. }));
+    // A copy is under way, too.
+    start_copy(&mut c, 0, 63, 7, (1, UNIT), (0, 0), UNIT);
+    for n in 0..200_000u64 {
+        c.start_quiet(0, n % 63, context::QUIET_ALL, 1 + n);
+    }
+    assert_eq!(c.nodes[0].hib.status_words(0), 64, "63 quiets and the copy");
+    assert_eq!(c.nodes[0].hib.register(Register::ErrorCount), 0, "a quiet in the place of another is no error");
+    c.settle();
+    assert!((0..63).all(|slot| c.done(0, 0, slot).1 == 0), "none of them is done");
+    c.release();
+    c.settle();
+    for slot in 0..63u8 {
+        // The last one of each slot; of those before it nothing is heard.
+        let last = (0..200_000u64).rev().find(|n| n % 63 == u64::from(slot)).unwrap();
+        assert_eq!(c.done(0, 0, slot), (0, 1 + last));
+    }
+    assert_eq!((c.done(0, 0, 63), c.nodes[0].hib.status_words(0)), ((0, 7), 0));
+}
+
+#[test]
+fn i7_quiets_of_many_imports_are_done_each_in_its_turn() {
+    // Stores to two nodes, with a quiet behind each: none is done before its stores, and all in the end.
+    for seed in 0..200 {
+        let mut c = pair(seed, None, |config| config.outstanding = 4);
+        for n in 0..60u64 {
+            let (node, offset) = (c.rng.below(2) as u16, 8 * n);
+            let address = at(&c, 0, node, offset);
+            c.store(0, address, 8, 1 + n);
+            if n % 7 == 3 {
+                start_copy(&mut c, 0, 60 + (n / 7 % 4) as u8, n, (1, UNIT + 8 * n), (0, 4 * UNIT), 20_000);
+            }
+            let scope = [context::QUIET_ALL, u64::from(node)][c.rng.below(2)];
+            c.start_quiet(0, n % 60, scope, 1 + n);
+            for _ in 0..c.rng.below(4) {
+                c.step();
+            }
+            let performed = |c: &Cluster, n: u64| (0..2).any(|id| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n);
+            for m in 0..=n {
+                assert!(c.done(0, 0, m as u8).1 == 0 || performed(&c, m), "seed {seed}: quiet {m} was early");
+            }
+        }
+        c.settle();
+        for n in 0..60u8 {
+            assert_eq!(c.done(0, 0, n), (0, 1 + u64::from(n)), "seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_context_and_a_reset_leave_nothing_on_the_accounts() {
     let mut c = pair(1, None, |_| {});
     let hold = |c: &mut Cluster| {
