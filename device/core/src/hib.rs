@@ -41,6 +41,8 @@ pub struct Counters {
     pub overflows: u64,
     /// Stores that this node sent to copies as their home, counted once for each copy.
     pub reflected: u64,
+    /// Copies that were dropped because they did not acknowledge in time.
+    pub silent_copies: u64,
     /// Times a store of this node waited for a pending-write counter.
     pub counter_stalls: u64,
     /// Arguments refused for their key or context.
@@ -188,7 +190,7 @@ impl Hib {
 
     /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        self.issuer.deadline()
+        self.issuer.deadline().into_iter().chain(self.server.replicas.deadline()).min()
     }
 
     /// Takes one event and appends what is to be done. Never panics.
@@ -243,8 +245,10 @@ impl Hib {
             Event::Tick { now } => {
                 self.now = self.now.max(now);
                 self.expire(out);
+                self.expire_copies(out);
             }
         }
+        self.pump_own(out);
         self.return_credits(out);
         if self.resetting && self.steps.is_empty() {
             self.resetting = false;
