@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then sends what
-//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever.
+//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever. A turn is short whatever a guest
+//! does: its messages are served for at most [`TURN`], and of its copies a few blocks are moved.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub struct Config {
     pub hib: HibConfig,
     /// Microseconds to look for work before sleeping; 0 sleeps at once. Costs a processor.
     pub spin: u64,
+    /// Bytes of guest memory that may be mapped in all.
+    pub dma_limit: u64,
 }
 
 /// Why a server ended or did not start.
@@ -89,6 +92,11 @@ impl ShutdownHandle {
     }
 }
 
+/// Microseconds for which messages of the guest are served in one turn of the loop: what others ask of this board waits no longer.
+const TURN: u64 = 200;
+/// Messages between looks at the clock.
+const LOOK_EVERY: u32 = 16;
+
 /// The server of one board.
 #[derive(Debug)]
 pub struct HibServer {
@@ -113,7 +121,7 @@ pub struct HibServer {
 #[derive(Debug)]
 struct Client {
     connection: Connection,
-    /// Whole messages are in the buffer, left there because replies wait.
+    /// Whole messages are in the buffer, left there because replies wait, or for the next turn.
     unread: bool,
 }
 
@@ -145,12 +153,12 @@ impl HibServer {
     /// As [`HibServer::bind`], but stopped by a handle that exists already: a signal handler that is to remove the socket has to
     /// stand before there is one.
     pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
-        let Config { socket, fabric, hib, spin } = config;
+        let Config { socket, fabric, hib, spin, dma_limit } = config;
         let listener = Listener::bind(&socket, "--socket")?;
         Ok(HibServer {
             listener,
             link: FabricLink::new(&fabric, hib.node, hib.window, hib.offered()),
-            board: Board::new(hib),
+            board: Board::new(hib, dma_limit),
             session: Session::new(),
             client: None,
             guard: None,
@@ -196,10 +204,11 @@ impl HibServer {
                 let board = &mut self.board;
                 self.link.receive(now, |event| board.feed(event))?;
             }
+            self.board.turn();
             if self.pause(now).is_some() && !ready.client_hung_up {
                 self.begin_pause(now);
             } else if ready.client_in || self.has_unread() {
-                self.serve_client(now, ready.client_in);
+                self.serve_client(now, ready.client_in, !ready.client_hung_up);
             } else if self.intake.idle(now) {
                 self.dry();
             }
@@ -372,7 +381,7 @@ impl HibServer {
     }
 
     /// One receive and all messages in it, as far as the replies find room.
-    fn serve_client(&mut self, now: u64, readable: bool) {
+    fn serve_client(&mut self, now: u64, readable: bool, pauses: bool) {
         let Some(client) = &mut self.client else { return };
         let mut drained = false;
         let mut closed = None;
@@ -397,10 +406,12 @@ impl HibServer {
         let Connection { input, output, .. } = &mut client.connection;
         client.unread = false;
         let introduced = self.session.negotiated();
+        let mut served = 0u32;
         loop {
+            served += 1;
             // What has been received may be more than the reserve has room for.
-            let paused = self.intake.pause(now, self.board.hib().is_nearly_full()).is_some();
-            if output.is_full() || paused {
+            let paused = self.intake.pause(now, pauses && self.board.hib().is_nearly_full()).is_some();
+            if paused || output.is_full() || (served % LOOK_EVERY == 0 && self.clock.now() >= now + TURN) {
                 client.unread = true;
                 break;
             }
@@ -424,12 +435,13 @@ impl HibServer {
                 }
             }
         }
+        let unread = client.unread;
         if !introduced && self.session.negotiated() {
             info!("QEMU has connected");
         }
         if let Some(why) = closed {
             self.client_gone(&why);
-        } else if drained && self.intake.drained(now) {
+        } else if drained && !unread && self.intake.drained(now) {
             self.dry();
         }
     }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use telegraphos_wire::link::{Frame, MAX_LAYERS, Refusal};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{
-    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status, WindowLayout,
+    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status,
+    WindowLayout,
 };
 
 use super::Random;
@@ -375,6 +376,7 @@ pub(crate) fn frame(kind: u64, random: &mut Random) -> Frame {
                 Refusal::Topology,
                 Refusal::NoTrunk,
                 Refusal::Silent,
+                Refusal::Rate,
             ];
             let reason = reasons[random.below(reasons.len() as u64) as usize];
             Frame::Refuse { reason, offered: random.next(), expected: random.next() }
