@@ -343,7 +343,7 @@ impl Issuer {
             next_question: 0,
             deadlines: BTreeSet::new(),
             waiting_total: 0,
-            reserve: Shares::single(config.reserve.into()),
+            reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
             intake: 0,
             throttled: BTreeSet::new(),
             short: VecDeque::new(),

@@ -4,8 +4,8 @@
 use crate::world::{NODES, World, boards, give_back};
 use hib_core::Hib;
 
-/// What only counts: lives, requests, numbers that are not given twice; and what is wrong on purpose. By name of the field, as the board prints itself.
-const COUNTS: [&str; 14] = [
+/// What only counts: lives, requests, numbers that are not given twice; what is kept until its node begins another life; and what is wrong on purpose. By name of the field, as the board prints itself.
+const COUNTS: [&str; 16] = [
     "bug",
     "incarnation",
     "posted",
@@ -17,6 +17,8 @@ const COUNTS: [&str; 14] = [
     "generation",
     "resets",
     "openings",
+    "epochs",
+    "refusals",
     "next",
     "next_question",
     "counters",
