@@ -143,7 +143,14 @@ impl Board {
     /// An element arrives.
     pub(crate) fn element(&mut self, src: NodeId, tag: u32, data: u32) -> Reaction {
         // After the reservation, the one request of each node.
-        let body = Body::Enqueue { at: self.queue(), context: 0, epoch: ImportEpoch::default(), size: 4, data: data.into(), after: 1 };
+        let body = Body::Enqueue {
+            at: self.queue(),
+            context: 0,
+            epoch: ImportEpoch::default(),
+            size: 4,
+            data: data.into(),
+            after: 1,
+        };
         self.arrive(src, tag, body)
     }
 

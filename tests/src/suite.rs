@@ -121,9 +121,12 @@ impl Suite {
                 n => strays.push(format!("{name} came {n} times")),
             }
         }
-        strays.extend(self.came.iter().filter(|name| times(&self.plan, name) != 1).map(|name| {
-            format!("{name} is {} times in the plan: expected once", times(&self.plan, name))
-        }));
+        strays.extend(
+            self.came
+                .iter()
+                .filter(|name| times(&self.plan, name) != 1)
+                .map(|name| format!("{name} is {} times in the plan: expected once", times(&self.plan, name))),
+        );
         strays
     }
 

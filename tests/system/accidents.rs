@@ -160,7 +160,10 @@ pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<
         }
         within(Duration::from_secs(60), || {
             let served = register(target, Register::CountServed)?;
-            ensure!(served >= 3000, "the target served {served} requests before it reboots by {by}: expected 3000 or more");
+            ensure!(
+                served >= 3000,
+                "the target served {served} requests before it reboots by {by}: expected 3000 or more"
+            );
             Ok(())
         })?;
         let refused_before = target.hib_log().matches("was refused").count();
