@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         eprintln!("{e}");
         return ExitCode::FAILURE;
     }
-    let mut suite = Suite::new(std::env::args().skip(1));
+    let mut suite = Suite::new(include_str!("plan.txt"), std::env::args().skip(1));
     driver(&mut suite);
     suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     input(&mut suite);
