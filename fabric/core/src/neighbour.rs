@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fabric_topology::TrunkId;
+use serde::{Deserialize, Serialize};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Class, NodeId, Packet};
 
@@ -22,7 +23,7 @@ pub(crate) fn session_part(session: u32) -> u32 {
 }
 
 /// Who is at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Node(NodeId),
     Trunk { trunk: TrunkId, layers: u8 },
@@ -40,7 +41,7 @@ pub(crate) enum Next {
 }
 
 /// All arrays are indexed by channel; what is in the place of a link's reply class is unused.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Neighbour {
     pub(crate) kind: Kind,
     pub(crate) port: PortId,
@@ -53,6 +54,7 @@ pub(crate) struct Neighbour {
     /// Credits of packets that have left the switch and are not returned yet.
     pub(crate) owed: [u32; MAX_CHANNELS],
     /// A node's groups, by page: members in ascending order, never none.
+    #[serde(with = "crate::snapshot::groups")]
     pub(crate) groups: BTreeMap<u32, Arc<[NodeId]>>,
     /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as one packet.
     pub(crate) multicasts: BTreeMap<u32, u32>,
@@ -73,6 +75,7 @@ pub(crate) struct Neighbour {
     /// Senders whose mark waits for nothing but room.
     marks: VecDeque<NodeId>,
     /// Answers on behalf of absent nodes.
+    #[serde(with = "crate::snapshot::packets")]
     answers: VecDeque<Packet>,
     /// Nodes whose presence was told.
     told: NodeSet,
@@ -406,6 +409,16 @@ impl Neighbour {
         if self.room != UNLIMITED {
             self.room = self.room.saturating_sub(1);
         }
+    }
+
+    /// Whether indices that a snapshot holds are within what they index.
+    pub(crate) fn is_sound(&self, kind: Kind, places: usize) -> bool {
+        let channels = Channel::all(self.layers()).count();
+        self.kind == kind
+            && self.turns.len() == channels
+            && usize::from(self.rotation) < channels
+            && self.lanes.values().all(|lane| lane.is_sound(channels))
+            && self.waiting().all(|(_, _, queued)| queued.paid.is_none_or(|paid| usize::from(paid.place) < places))
     }
 
     /// Whether the bookkeeping agrees with itself; see `Switch::audit`.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use telegraphos_wire::Class;
 use telegraphos_wire::link::Refusal;
 
@@ -13,7 +14,7 @@ use crate::{Action, Attached, Bug, Notice, PortId, Violation};
 const PROMPT: [Class; 3] = [Class::Request, Class::Reflected, Class::Reply];
 
 /// When things were seen last, in microseconds. No part of the protocol state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Clock {
     now: u64,
     /// By place.
@@ -34,6 +35,12 @@ impl Clock {
             served: vec![[0; 4]; places],
             opened: BTreeMap::new(),
         }
+    }
+
+    /// Whether both are of switches with as many places.
+    pub(super) fn is_of(&self, other: &Clock) -> bool {
+        let sizes = |clock: &Clock| [clock.heard.len(), clock.asked.len(), clock.served.len()];
+        sizes(self) == sizes(other)
     }
 
     pub(super) fn opened(&mut self, port: PortId) {
