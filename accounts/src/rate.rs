@@ -5,6 +5,7 @@
 ///
 /// Time is microseconds of any clock that does not go back; an earlier time than the last one counts as that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rate {
     per_second: u32,
     burst: u32,
@@ -39,13 +40,24 @@ impl Rate {
             return Some(self.at);
         }
         let missing = ONE - self.level;
-        (self.per_second > 0 && self.burst > 0).then(|| self.at + missing.div_ceil(u64::from(self.per_second)))
+        (self.per_second > 0 && self.burst > 0)
+            .then(|| self.at.saturating_add(missing.div_ceil(u64::from(self.per_second))))
     }
 
     /// Whether nothing is missing from the bucket at `now`.
     pub fn is_full(&mut self, now: u64) -> bool {
         self.refill(now);
         self.level == u64::from(self.burst) * ONE
+    }
+
+    /// Events per second in the long run.
+    pub const fn per_second(&self) -> u32 {
+        self.per_second
+    }
+
+    /// Events at once.
+    pub const fn burst(&self) -> u32 {
+        self.burst
     }
 
     fn refill(&mut self, now: u64) {

@@ -63,25 +63,6 @@ pub(crate) mod queues {
     }
 }
 
-/// A node's groups.
-pub(crate) mod groups {
-    use super::*;
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
-    use telegraphos_wire::NodeId;
-
-    type Groups = BTreeMap<u32, Arc<[NodeId]>>;
-
-    pub(crate) fn serialize<S: Serializer>(groups: &Groups, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(groups.iter().map(|(page, members)| (page, &members[..])))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Groups, D::Error> {
-        let groups = BTreeMap::<u32, Vec<NodeId>>::deserialize(deserializer)?;
-        Ok(groups.into_iter().map(|(page, members)| (page, members.into())).collect())
-    }
-}
-
 /// A window's layout.
 pub(crate) mod window {
     use super::*;

@@ -6,7 +6,7 @@ use super::{Mode, Multicast, Outgoing, Source, TAG_INDEX_BITS, Work};
 use crate::config::Bug;
 use crate::hib::Hib;
 use crate::{Action, Notice};
-use telegraphos_wire::link::MAX_MEMBERSHIPS;
+use telegraphos_wire::link::{MAX_GROUPS, MAX_MEMBERSHIPS};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
@@ -79,10 +79,10 @@ impl Hib {
         let replica = replicas.pages.get(&page).filter(|replica| replica.copies.len() > 1);
         let mut members: Vec<NodeId> = replica.map_or(Vec::new(), |replica| replica.copies.keys().copied().collect());
         let others = replicas.groups.iter().filter(|group| *group.0 != page).map(|group| group.1.len()).sum::<usize>();
-        if others + members.len() > MAX_MEMBERSHIPS {
+        let known = replicas.groups.remove(&page).unwrap_or_default();
+        if others + members.len() > MAX_MEMBERSHIPS || replicas.groups.len() >= MAX_GROUPS {
             members.clear();
         }
-        let known = replicas.groups.remove(&page).unwrap_or_default();
         if !members.is_empty() {
             replicas.groups.insert(page, members.clone());
         }
