@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Slots that a newcomer can take from those who have most.
+//! Slots that a newcomer can take from the spender that has most.
 
 use alloc::collections::BTreeMap;
 
 use crate::{Account, Exhausted, Shares};
 
-/// Slots by name, each on the account of a spender; names rise with age, the oldest is the lowest. For what strangers hold and may lose:
-/// connections that have not said who they are, handshakes.
+/// Slots by name, each on the account of a spender; names rise with age, the oldest is the lowest. For what
+/// unidentified parties hold and may lose: connections before their first frame, handshakes.
 ///
 /// Where a share is used up a newcomer displaces an old slot: the oldest of its own spender if that has reached its limit or has as many
 /// as any other, or else the oldest of one that has most. So a spender with few slots keeps them whatever others do, and one with many
@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn who_has_most_makes_room() {
+    fn the_spender_with_most_makes_room() {
         let mut slots = Slots::new(Shares { capacity: 12, spenders: 1, guaranteed: 0, limit: 5 });
         assert!((0..5).all(|name| slots.take('a', name) == Ok(None)));
         assert_eq!(slots.take('a', 5), Ok(Some(0)), "at its limit it takes from itself");

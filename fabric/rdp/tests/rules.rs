@@ -405,3 +405,30 @@ fn resets_have_a_rate_for_each_host() {
     assert_eq!(to.last(), Some(&1), "the flood took the Reset of another host");
     assert_eq!(listener.statistics().resets_left_out, 984);
 }
+
+#[test]
+fn one_host_has_at_most_three_quarters_of_the_connections() {
+    let mut listener: Listener<(u64, u32)> =
+        Listener::with_origins(Config { connections: 16, ..config(None) }, |peer: &(u64, u32)| peer.0).unwrap();
+    let mut connect = |peer: (u64, u32), id: u64| {
+        let mut client = Connection::open(config(None), Identity { id, sequence: 1 }, 0, 0).unwrap();
+        let mut out = Vec::new();
+        for now in (0..10).map(|step| step * 1000) {
+            client.send(b"x");
+            while client.poll_transmit(now, &mut out) {
+                listener.datagram(now, &peer, &out, Identity { id: 1_000_000 + id, sequence: 7 });
+            }
+            while let Some((to, _)) = listener.poll_transmit(now, &mut out) {
+                if to == peer {
+                    client.datagram(now, &out);
+                }
+            }
+        }
+        (client.state(), listener.accepted().count())
+    };
+    let all: Vec<_> = (0..8).map(|n| connect((2, n), 100 + u64::from(n))).collect();
+    assert_eq!(all[..6], [(State::Established, 1); 6]);
+    assert_eq!(all[6..], [(State::Ended(End::Restarted), 0); 2], "a Reset tells that it was not taken");
+    assert_eq!(connect((1, 0), 1), (State::Established, 1));
+    assert_eq!(listener.statistics().crowded, 2);
+}

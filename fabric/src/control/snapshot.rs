@@ -319,7 +319,7 @@ pub struct Totals {
     /// Requests to absent nodes that a switch answered.
     #[serde(skip_serializing_if = "none")]
     pub answered: u64,
-    /// Who called for trunks.
+    /// Attempts to connect for trunks.
     #[serde(skip_serializing_if = "none")]
     pub callers: Callers,
 }

@@ -169,7 +169,9 @@ impl Metrics {
         one(e, "telegraphos_violations", "Nodes and trunks thrown out", Number::Counter(totals.violations))?;
         let help = "Requests to absent nodes that a switch answered";
         one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))?;
-        let callers = totals.callers.iter().map(|(result, count)| ([("result", result)], Number::Counter(count)));
+        // Where there are no trunks there are no callers for them.
+        let callers = totals.callers.iter().filter(|(_, count)| *count > 0 || !self.0.trunks.is_empty());
+        let callers = callers.map(|(result, count)| ([("result", result)], Number::Counter(count)));
         family(e, "telegraphos_trunk_callers", "Attempts to connect for trunks over datagrams", callers)
     }
 

@@ -142,7 +142,7 @@ pub enum PlanError {
         /// The address.
         at: String,
     },
-    /// An address to connect from that is none, or of a trunk that nobody connects for.
+    /// An address to connect from that is none, or of a trunk without a connection.
     #[error("trunk between `{a}` and `{b}`: from = \"{from}\": expected an IP address, such as 10.0.0.2, and `at`")]
     From {
         /// One end.

@@ -278,7 +278,7 @@ fn a_flood_of_handshakes_from_its_own_address_does_not_keep_a_trunk_down() {
 }
 
 #[test]
-fn who_lies_about_its_address_costs_no_state() {
+fn a_forged_address_costs_no_state() {
     let mut listener = Listener::new();
     let hello = listener.cluster.process("good", &["b"]);
     // Each says hello and reads no answer.

@@ -159,7 +159,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Says who was refused for want of a share: only that, for addresses can be forged.
+    /// Logs how many were refused for want of a share, without their addresses, which can be forged.
     fn tell(&mut self) {
         let counted = self.core.statistics();
         let refused = counted.crowded + counted.displaced;
@@ -195,7 +195,7 @@ impl Hub {
     /// The peer of this address; a new one unless there are too many without a connection.
     fn peer(&mut self, address: &SocketAddrAny) -> Option<&mut Peer> {
         if !self.peers.contains_key(address) {
-            // More than the known ones and the others: who they are is looked up once for so many strangers, not for each.
+            // An upper bound of the known ones: they are looked up once for so many new addresses, not for each.
             if self.peers.len() >= self.core.keys().count() + STRANGERS {
                 let known: BTreeSet<SocketAddrAny> =
                     self.core.keys().filter_map(|k| self.core.peer(k).cloned()).collect();

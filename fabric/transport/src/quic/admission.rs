@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which handshakes a listener takes on before it knows who calls: accounts of what unauthenticated callers can make it spend.
+//! Which handshakes a listener takes on: accounts of what callers can make it spend before they are authenticated.
 //!
 //! Until its certificate is checked a caller is an address. Addresses of configured peers, those that the configuration names and those
 //! from which a peer was authenticated last, have slots and a rate of their own; all others share theirs, none of them more than a part.
 //! An address without configuration shows first that it is its own (a Retry, which costs no memory).
 //!
 //! Where a share is used up a new handshake displaces an old one ([`Slots`]): the oldest of the address that has most, and never that of
-//! an address with fewer than the newcomer's. So who holds handshakes open, or opens many, takes from itself first, and an honest caller, whose
+//! an address with fewer than the newcomer's. So an address that holds handshakes open, or begins many, takes from itself first, and an honest caller, whose
 //! handshake takes a round trip or two, passes even between those of a flood from its own address.
 
 use std::collections::BTreeMap;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_most_makes_room() {
+    fn the_address_with_most_makes_room() {
         let mut admission = Admission::new(1, []);
         let mut now = 0;
         for host in 0..8 {
