@@ -42,6 +42,16 @@ impl Rate {
         (self.per_second > 0).then(|| self.at + missing.div_ceil(u64::from(self.per_second)))
     }
 
+    /// Events per second in the long run.
+    pub const fn per_second(&self) -> u32 {
+        self.per_second
+    }
+
+    /// Events at once.
+    pub const fn burst(&self) -> u32 {
+        self.burst
+    }
+
     fn refill(&mut self, now: u64) {
         let passed = now.saturating_sub(self.at);
         self.at = self.at.max(now);

@@ -87,6 +87,10 @@ fn explain(node: NodeId, reason: Refusal, offered: u64, expected: u64) -> String
             offered / 1000,
             expected / 1000
         ),
+        Refusal::Rate => format!(
+            "this board joined or was reset too often: the fabric allows it {offered} times at once and {expected} times a second; is its \
+             guest in a loop of resets?"
+        ),
         Refusal::Handshake => {
             format!("the opening frame was not understood (offered {offered}, expected {expected}); use the same build")
         }
@@ -239,7 +243,8 @@ impl FabricLink {
             (Frame::Refuse { reason, offered, expected }, up) => {
                 let why = explain(self.node, reason, offered, expected);
                 // The fabric thinks that this board hangs, or hung: what happened is told to the peers; it comes back as a new life.
-                if reason == Refusal::Silent {
+                // Nor does it keep a guest that resets its device in a loop from coming back, later.
+                if matches!(reason, Refusal::Silent | Refusal::Rate) {
                     if self.lose(now, &why) {
                         event(Event::LinkDown);
                     }

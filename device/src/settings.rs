@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hib_core::HibConfig;
+use hib_core::{HibConfig, MAX_CONTEXTS};
 use serde::Deserialize;
 use telegraphos_fabric::logging::LogFormat;
 use telegraphos_fabric::settings::SettingsError;
@@ -62,7 +62,7 @@ pub struct Settings {
     /// Packets of each class the fabric may send ahead, 1 to 2048 [default: 256]
     #[arg(long, value_name = "N")]
     pub credits: Option<u32>,
-    /// Contexts (processes) of the board, a power of two up to 4096 [default: 256]
+    /// Contexts (processes) of the board, a power of two up to 256 [default: 256]
     #[arg(long, value_name = "N")]
     pub contexts: Option<u16>,
     /// Imports of the board, 1 to 65534 [default: 1024]
@@ -164,8 +164,13 @@ impl Settings {
             hib.credits = [credits; 4];
         }
         hib.contexts = self.contexts.unwrap_or(hib.contexts);
-        let contexts = hib.contexts.is_power_of_two() && hib.contexts <= 4096;
-        range("contexts", hib.contexts.into(), contexts, "a power of two from 1 to 4096")?;
+        let contexts = hib.contexts.is_power_of_two() && hib.contexts <= MAX_CONTEXTS;
+        range(
+            "contexts",
+            hib.contexts.into(),
+            contexts,
+            "a power of two from 1 to 256: the word of an argument names a context in 8 bits",
+        )?;
         hib.imports = self.imports.unwrap_or(hib.imports);
         range("imports", hib.imports.into(), (1..=65534).contains(&hib.imports), "1 to 65534")?;
         hib.export_pages = self.export_pages.unwrap_or(hib.export_pages);
@@ -241,7 +246,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named() {
-        let cases: [(&str, Settings); 15] = [
+        let cases: [(&str, Settings); 17] = [
             ("node", Settings { node: Some(64), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(5000), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(0), ..minimal() }),
@@ -249,6 +254,8 @@ mod tests {
             ("congest-at", Settings { congest_at: Some(1), ..minimal() }),
             ("clear-at", Settings { clear_at: Some(1024), ..minimal() }),
             ("contexts", Settings { contexts: Some(100), ..minimal() }),
+            ("contexts", Settings { contexts: Some(257), ..minimal() }),
+            ("contexts", Settings { contexts: Some(512), ..minimal() }),
             ("imports", Settings { imports: Some(65535), ..minimal() }),
             ("node-bits", Settings { node_bits: Some(13), ..minimal() }),
             ("hold", Settings { hold: Some(0), ..minimal() }),
@@ -262,6 +269,7 @@ mod tests {
             let error = settings.config().unwrap_err().to_string();
             assert!(error.contains(&format!("--{name}")), "{name}: {error}");
         }
+        assert_eq!(Settings { contexts: Some(256), ..minimal() }.config().unwrap().hib.contexts, 256);
         let settings = Settings { pending_writes: Some(1024), ..minimal() };
         assert_eq!(settings.config().unwrap().hib.pending_writes, 1024);
         // A small reserve brings the thresholds down with it.

@@ -190,14 +190,15 @@ static int tg_identify(struct tg_device *tg)
 	}
 	if (tg->node_bits < 1 || tg->node_bits > 12 ||
 	    tg->offset_bits < TG_UNIT_SHIFT || tg->offset_bits > 32 ||
-	    tg->node >> tg->node_bits || !tg->contexts || tg->contexts > 0x10000 ||
+	    tg->node >> tg->node_bits || !tg->contexts ||
+	    tg->contexts > TG_CONTEXT_COUNT ||
 	    !tg->import_limit || tg->import_limit > 0x10000 ||
 	    !tg->export_pages || tg->export_pages > 1 << 24 ||
 	    tg->counter_limit > 0x10000) {
-		dev_err(dev, "out of range: node %u, node bits %u (1 to 12), offset bits %u (%u to 32), contexts %u, imports %u (1 to 65536), export pages %u (1 to 2^24), counters %u (0 to 65536)\n",
+		dev_err(dev, "out of range: node %u, node bits %u (1 to 12), offset bits %u (%u to 32), contexts %u (1 to %u), imports %u (1 to 65536), export pages %u (1 to 2^24), counters %u (0 to 65536)\n",
 			tg->node, tg->node_bits, tg->offset_bits, TG_UNIT_SHIFT,
-			tg->contexts, tg->import_limit, tg->export_pages,
-			tg->counter_limit);
+			tg->contexts, TG_CONTEXT_COUNT, tg->import_limit,
+			tg->export_pages, tg->counter_limit);
 		return -ENODEV;
 	}
 	tg->nodes = 1U << tg->node_bits;

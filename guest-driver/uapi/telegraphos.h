@@ -505,7 +505,7 @@ struct tg_event {
 _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 
 /* Contexts */
-/* Number of contexts. */
+/* Most contexts of a board: the word of an argument names one in 8 bits. */
 #define TG_CONTEXT_COUNT 0x100
 /* Slots per context. */
 #define TG_CONTEXT_SLOT_COUNT 0x40

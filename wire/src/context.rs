@@ -29,7 +29,7 @@ pub const KEY_BITS: u32 = 48;
 c_consts! {
     /// Context page layout for the C header.
     pub ALL: u64, prefix "TG_CONTEXT_" {
-        /// Number of contexts.
+        /// Most contexts of a board: the word of an argument names one in 8 bits.
         COUNT = 256,
         /// Slots per context.
         SLOT_COUNT = 64,

@@ -32,6 +32,8 @@ pub const MAX_MEMBERS: usize = 1 << 12;
 /// Members of all groups of one node together, at most: what the switch keeps of one node is bounded. A node whose groups would be
 /// more sends one packet for each copy of the pages that are left over.
 pub const MAX_MEMBERSHIPS: usize = 1 << 18;
+/// Groups of one node, at most, for the same reason.
+pub const MAX_GROUPS: usize = 1 << 14;
 /// Credits a side offers per class unless configured otherwise, in packets.
 pub const DEFAULT_CREDITS: u32 = 256;
 
@@ -64,6 +66,8 @@ pub enum Refusal {
     NoTrunk = 10,
     /// The port was silent for too long: `offered` and `expected` are microseconds.
     Silent = 11,
+    /// The node joined or was reset too often: `offered` is how often it may at once, `expected` how often in a second from then on.
+    Rate = 12,
 }
 
 impl Refusal {
@@ -79,6 +83,7 @@ impl Refusal {
             9 => Refusal::Topology,
             10 => Refusal::NoTrunk,
             11 => Refusal::Silent,
+            12 => Refusal::Rate,
             _ => Refusal::Protocol,
         }
     }

@@ -3,6 +3,9 @@
 
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
+/// Most contexts of one board: the word of an argument names a context in 8 bits ([`telegraphos_wire::context::Argument`]).
+pub const MAX_CONTEXTS: u16 = telegraphos_wire::context::COUNT as u16;
+
 /// Sizes and limits of one board; the defaults are those of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HibConfig {
@@ -26,7 +29,7 @@ pub struct HibConfig {
     pub credits: [u32; 4],
     /// The board uses MSI-X instead of MSI.
     pub msix: bool,
-    /// Number of contexts.
+    /// Number of contexts, at most [`MAX_CONTEXTS`]; a board that is configured with more has that many.
     pub contexts: u16,
     /// Number of imports.
     pub imports: u16,
@@ -71,6 +74,8 @@ pub enum Launching {
 pub enum Bug {
     /// I7: quiet completes without waiting for acknowledgements.
     QuietIgnoresOutstanding,
+    /// I7, E19: quiet reports what is in error when it completes, not what was lost.
+    QuietReadsPresentError,
     /// I8: a source's requests are performed without waiting for its earlier one.
     ServeOutOfOrder,
     /// Protection: grants are not checked for their generation.
@@ -79,6 +84,10 @@ pub enum Bug {
     DropWhenFull,
     /// Loss: a store behind a lost one of the same import is still sent.
     PassLostStore,
+    /// Credits: a destination that takes nothing may hold all of them.
+    ShareAllCredits,
+    /// I8, loss: the receiver of a store that it refuses performs those behind it.
+    ForgetRefusal,
     /// Events: a cause that meets a full event queue is forgotten.
     ForgetCause,
     /// Reset: grants survive it.

@@ -7,8 +7,9 @@ use crate::events::{Cause, EventQueue};
 use crate::imports::Issuer;
 use crate::launch::Launcher;
 use crate::serve::Server;
-use crate::{Action, Bar, Event, HibConfig, Notice, Step, StepId, StepResult};
+use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
+use telegraphos_accounts::Shares;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Class, NodeId, Packet, Status};
 
@@ -55,7 +56,32 @@ pub struct Counters {
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Link {
     pub(crate) credits: [u32; 4],
+    /// Of each class when the link came up: all that there are.
+    given: [u32; 4],
+    /// How those of requests and of elements are divided among the destinations that are present.
+    shares: [Shares; 2],
     pub(crate) nodes: u32,
+}
+
+impl Link {
+    fn new(credits: [u32; 4], nodes: u32) -> Link {
+        Link { credits, given: credits, shares: [Shares::single(0); 2], nodes }
+    }
+
+    /// Divides the credits among so many destinations.
+    fn divide(&mut self, destinations: u64) {
+        for class in [Class::Enqueue, Class::Request] {
+            let given = self.given[class as usize].into();
+            self.shares[class as usize] = Shares::half_guaranteed(given, destinations, u64::MAX);
+        }
+    }
+
+    /// Whether another request or element may be sent to a destination that has so many unanswered. A credit comes back without its
+    /// destination's name, at the latest when the packet is answered: so many can be without theirs.
+    pub(crate) fn admits(&self, class: Class, unanswered: u32) -> bool {
+        let free = self.credits[class as usize];
+        self.shares.get(class as usize).is_some_and(|shares| shares.admits(free.into(), unanswered.into()))
+    }
 }
 
 /// Why a step was started.
@@ -144,7 +170,8 @@ pub struct Hib {
 
 impl Hib {
     /// A board that has just been powered on: no link, no grants, no imports.
-    pub fn new(config: HibConfig) -> Hib {
+    pub fn new(mut config: HibConfig) -> Hib {
+        config.contexts = config.contexts.min(MAX_CONTEXTS);
         Hib {
             issuer: Issuer::new(&config),
             server: Server::new(&config),
@@ -213,17 +240,14 @@ impl Hib {
             Event::IntakeDry => self.intake_dry(out),
             Event::Packet(packet) => self.packet(packet, out),
             Event::Credit { class, count } => {
-                let mut waited = true;
                 if let Some(link) = &mut self.link {
                     let credit = &mut link.credits[class as usize];
-                    // A request or element that can be sent is sent when it is accepted: only without any credit has one waited for this.
-                    waited = *credit == 0;
                     *credit = credit.saturating_add(count);
                 }
-                if waited {
-                    self.pump_all(out);
-                } else {
-                    self.pump_reflected(out);
+                match class {
+                    Class::Enqueue | Class::Request => self.pump_short(out),
+                    Class::Reflected => self.pump_reflected(out),
+                    Class::Reply => {}
                 }
             }
             Event::LinkUp { incarnation, nodes, credits } => self.link_up(incarnation, nodes, credits, out),
@@ -397,7 +421,8 @@ impl Hib {
     // ---- link and nodes ----
 
     fn link_up(&mut self, incarnation: u32, nodes: u32, credits: [u32; 4], out: &mut Vec<Action>) {
-        self.link = Some(Link { credits, nodes });
+        self.link = Some(Link::new(credits, nodes));
+        self.divide_credits();
         if self.incarnation > incarnation {
             // This board outlived a fabric that counted lower: the others must learn the number it uses.
             out.push(Action::AnnounceReset { incarnation: self.incarnation });
@@ -434,6 +459,8 @@ impl Hib {
         let before = peer.incarnation.replace(incarnation);
         if before != Some(incarnation) {
             peer.requests = 0;
+            self.divide_credits();
+            self.server.refusals.forget(node);
             self.forget_elements_of(node, Some(incarnation));
             if before.is_some() {
                 self.forget_member(node, Status::Reset, out);
@@ -453,11 +480,23 @@ impl Hib {
         if peer.incarnation.take().is_none() {
             return;
         }
+        self.divide_credits();
         self.fail_peer(node, status, out);
         self.forget_requests_of(node);
+        self.server.refusals.forget(node);
         self.forget_elements_of(node, None);
         self.forget_member(node, status, out);
         self.cause(Cause::NodeState(node), out);
+        // The others' shares have grown.
+        self.pump_short(out);
+    }
+
+    /// Divides the credits of the link among the nodes that are present.
+    fn divide_credits(&mut self) {
+        let present = self.issuer.peers.iter().filter(|peer| peer.incarnation.is_some()).count();
+        if let Some(link) = &mut self.link {
+            link.divide(present as u64);
+        }
     }
 
     /// The life of a node that requests to it are meant for.

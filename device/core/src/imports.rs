@@ -15,7 +15,9 @@ use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::window::Aperture;
-use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, WindowAddress};
+use telegraphos_wire::{
+    Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, WindowAddress,
+};
 use telegraphos_wire::{context, event};
 
 /// One open import: where it leads, and what of it is unfinished.
@@ -44,6 +46,10 @@ pub(crate) struct Import {
     /// Stored since the socket was last dry.
     active: bool,
     pub(crate) cut: bool,
+    /// Which of its stores belong together: the receiver that refuses one refuses all behind it of the same epoch.
+    pub(crate) epoch: u32,
+    /// A store of this epoch has been refused by its receiver; an acknowledgement begins another one.
+    refused: bool,
     /// Of replicated pages here: the word of the status page that counts its stores taken, and that count.
     taken: Option<(u32, u64)>,
     /// It is an import of a queue.
@@ -155,10 +161,10 @@ pub(crate) struct WaitingForward {
 /// A request that was sent and not yet answered.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) enum Sent {
-    Store { import: u16 },
+    Store { import: u16, epoch: u32 },
     Question { number: u64 },
     Part { operation: u64, offset: u64 },
-    Element { opening: u64 },
+    Element { opening: u64, epoch: u32 },
     Forward { number: u64 },
 }
 
@@ -176,6 +182,10 @@ pub(crate) struct Peer {
     /// Requests sent since both nodes live their present lives, modulo 2^32.
     pub(crate) requests: u32,
     outstanding: u32,
+    /// Elements sent and not answered.
+    pub(crate) elements: u32,
+    /// It is among those that wait for credits.
+    short: bool,
     /// How often everything outstanding to it was given up.
     round: u32,
     /// Imports of queues with elements that wait, by their opening, in turns.
@@ -227,10 +237,21 @@ pub(crate) struct Quiet {
     pub(crate) cookie: u64,
     /// Its end is an event.
     pub(crate) notify: bool,
-    /// Imports and how many of their stores must be finished.
-    targets: Vec<(u16, u64)>,
+    targets: Vec<QuietTarget>,
     /// Operations that must be finished.
     operations: Vec<u64>,
+    /// The first loss among what it waits for, or one that was not acknowledged when it was issued. An acknowledgement does not change it.
+    lost: Option<Status>,
+}
+
+/// An import that a quiet waits for.
+#[derive(Clone, Copy, Debug, Hash)]
+struct QuietTarget {
+    import: u16,
+    /// Which opening of that number: another one has other stores.
+    opening: u64,
+    /// How many of its stores must be finished.
+    stores: u64,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -248,6 +269,8 @@ pub(crate) struct Issuer {
     imports: Vec<Option<Box<Import>>>,
     pub(crate) contexts: BTreeMap<u16, Context>,
     openings: u64,
+    /// The last epoch of an import of this board, modulo 2^32.
+    epochs: u32,
     /// Elements of imports of queues, by the import's opening.
     pub(crate) lines: BTreeMap<u64, Line>,
     /// Queues (node, page, generation) whose node has not answered how many imports are left, and whether that has changed since.
@@ -263,6 +286,8 @@ pub(crate) struct Issuer {
     pub(crate) waiting_total: u32,
     intake: u32,
     throttled: BTreeSet<u16>,
+    /// Nodes for which something waits for credits, in turns.
+    short: VecDeque<NodeId>,
     /// Imports that are being closed.
     closing: BTreeSet<u16>,
 }
@@ -289,6 +314,7 @@ impl Issuer {
             imports: vec![None; usize::from(config.imports)],
             contexts: BTreeMap::new(),
             openings: 0,
+            epochs: 0,
             lines: BTreeMap::new(),
             returning: BTreeMap::new(),
             passed: BTreeSet::new(),
@@ -300,6 +326,7 @@ impl Issuer {
             waiting_total: 0,
             intake: 0,
             throttled: BTreeSet::new(),
+            short: VecDeque::new(),
             closing: BTreeSet::new(),
         }
     }
@@ -550,11 +577,26 @@ impl Hib {
 
     // ---- sending ----
 
-    pub(crate) fn pump_all(&mut self, out: &mut Vec<Action>) {
-        for node in 0..self.issuer.peers.len() {
-            self.pump(node as NodeId, out);
+    /// Sends what has waited for credits, as far as they reach.
+    pub(crate) fn pump_short(&mut self, out: &mut Vec<Action>) {
+        for node in std::mem::take(&mut self.issuer.short) {
+            self.issuer.peers[usize::from(node)].short = false;
+            self.pump(node, out);
         }
-        self.pump_reflected(out);
+    }
+
+    /// Whether a packet of this class may be sent to another node now; if not, it waits for credits. Each node that is present has a
+    /// share of them that the others cannot hold, however long they take (`Shares::half_guaranteed`).
+    pub(crate) fn has_credit(&mut self, node: NodeId, class: Class) -> bool {
+        let Some(link) = &self.link else { return false };
+        let peer = &mut self.issuer.peers[usize::from(node)];
+        let unanswered = if class == Class::Enqueue { peer.elements } else { peer.outstanding + peer.forwarded };
+        let any = self.config.has(Bug::ShareAllCredits) && link.credits[class as usize] > 0;
+        let admitted = any || link.admits(class, unanswered) && !self.config.has(Bug::ShareAllCredits);
+        if !admitted && !std::mem::replace(&mut peer.short, true) {
+            self.issuer.short.push_back(node);
+        }
+        admitted
     }
 
     /// Sends what waits for the own window, if requests that were passed on have left it.
@@ -590,16 +632,14 @@ impl Hib {
                 (Some(waiting), Some(forward)) => forward.0 < waiting.0,
                 (waiting, _) => waiting.is_none(),
             };
-            if !own {
-                match &mut self.link {
-                    Some(link) if link.credits[Class::Request as usize] > 0 => {}
-                    _ => return,
-                }
+            if !own && !self.has_credit(node, Class::Request) {
+                return;
             }
             if forward {
                 self.send_forward(node, out);
                 continue;
             }
+            let peer = &mut self.issuer.peers[usize::from(node)];
             let Some((_, waiting)) = peer.waiting.pop_front() else { return };
             if peer.waiting.is_empty() {
                 // The next goes to the same place in memory: with thousands of peers this is what a store costs.
@@ -608,7 +648,9 @@ impl Hib {
             let (body, sent) = match waiting {
                 Waiting::Store { import, at, size, data } => {
                     let context = self.left_queue(import, out);
-                    (Body::Write { at, context, size, data }, Sent::Store { import })
+                    // What waits is of the present epoch: a refusal, which comes before another one, has left nothing waiting.
+                    let epoch = self.epoch_of(import);
+                    (Body::Write { at, context, epoch, size, data }, Sent::Store { import, epoch: epoch.epoch })
                 }
                 Waiting::Question { number, body } => {
                     if !self.issuer.questions.contains_key(&number) {
@@ -684,7 +726,7 @@ impl Hib {
     fn store_of(&self, tag: u32) -> Option<u16> {
         let index = tag & ((1 << TAG_INDEX_BITS) - 1);
         match self.issuer.sent.get(index as usize).copied().flatten() {
-            Some((t, _, Sent::Store { import })) if t == tag => Some(import),
+            Some((t, _, Sent::Store { import, .. })) if t == tag => Some(import),
             _ => None,
         }
     }
@@ -736,22 +778,24 @@ impl Hib {
         let passed = self.issuer.passed.remove(&packet.tag) && packet.src == self.config.node;
         let peer = &mut self.issuer.peers[usize::from(packet.src)];
         match sent {
-            Sent::Element { .. } => {}
+            Sent::Element { .. } => peer.elements = peer.elements.saturating_sub(1),
             Sent::Forward { .. } => peer.forwarded = peer.forwarded.saturating_sub(1),
             _ if passed => {}
             _ => peer.outstanding = peer.outstanding.saturating_sub(1),
         }
         match (sent, packet.body) {
-            (Sent::Element { opening }, body) => {
+            (Sent::Element { opening, epoch }, body) => {
                 let status = if let Body::WriteAck { status } = body { status } else { Status::Invalid };
-                self.element_finished(opening, status, out);
+                self.element_finished(opening, epoch, status, out);
             }
-            (Sent::Store { import }, Body::WriteAck { status }) => self.store_finished(import, status, out),
+            (Sent::Store { import, epoch }, Body::WriteAck { status }) => {
+                self.store_finished(import, epoch, status, out);
+            }
             (Sent::Question { number }, body) => self.answered(number, body, out),
             (Sent::Forward { number }, body) => self.forward_answered(number, body, out),
             (Sent::Part { operation, offset }, body) => self.part_answered(operation, offset, body, out),
-            // A peer that answers a store with something else has lost its mind: count the store as lost.
-            (Sent::Store { import }, _) => self.store_finished(import, Status::Invalid, out),
+            // A store that is answered with something else counts as lost.
+            (Sent::Store { import, epoch }, _) => self.store_finished(import, epoch, Status::Invalid, out),
         }
         self.pump(packet.src, out);
     }
@@ -813,20 +857,51 @@ impl Hib {
         }
     }
 
-    pub(crate) fn store_finished(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+    /// A store (or element) of this epoch of an import has been acknowledged or refused.
+    pub(crate) fn store_finished(&mut self, number: u16, epoch: u32, status: Status, out: &mut Vec<Action>) {
         let Some(import) = self.issuer.import(number) else { return };
         import.finished += 1;
         let node = import.node;
-        if !status.is_ok() {
-            self.lose_store(node, number, status, out);
+        if !status.is_ok() && import.epoch == epoch {
+            let first = !std::mem::replace(&mut import.refused, true);
+            self.lose(node, number, status, first, out);
+            if self.config.has(Bug::PassLostStore) {
+                self.begin_epoch(number);
+            }
+        } else if !status.is_ok() {
+            // Its epoch has been acknowledged as lost: what is issued now does not come behind it.
+            self.counters.dropped += 1;
+            out.push(Action::Notice(Notice::LostStore(LostStore { node, import: Some(number), status })));
         }
         self.progressed(number, out);
     }
 
+    /// What identifies stores of an open import at their receiver.
+    pub(crate) fn epoch_of(&self, number: u16) -> ImportEpoch {
+        ImportEpoch { import: number, epoch: self.issuer.open_import(number).map_or(0, |import| import.epoch) }
+    }
+
+    /// The stores of an import do not belong to its earlier ones any more.
+    fn begin_epoch(&mut self, number: u16) {
+        self.issuer.epochs = self.issuer.epochs.wrapping_add(1);
+        let epoch = self.issuer.epochs;
+        if let Some(import) = self.issuer.import(number) {
+            (import.epoch, import.refused) = (epoch, false);
+        }
+        self.begin_epoch_of_line(number, epoch);
+    }
+
     // ---- errors ----
 
-    /// A store of an import is lost: latch the first reason, cut the import, drop what waits behind.
+    /// A store of an import is lost before it is sent.
     fn lose_store(&mut self, node: NodeId, number: u16, status: Status, out: &mut Vec<Action>) {
+        // What waits was issued before a store that found no room, and still goes out.
+        let first = self.issuer.open_import(number).is_some_and(|import| !import.cut);
+        self.lose(node, number, status, first && status != Status::Cut, out);
+    }
+
+    /// A store of an import is lost: latch the first reason, cut the import, and maybe drop what waits.
+    fn lose(&mut self, node: NodeId, number: u16, status: Status, purge: bool, out: &mut Vec<Action>) {
         self.counters.dropped += 1;
         out.push(Action::Notice(Notice::LostStore(LostStore { node, import: Some(number), status })));
         let Some(import) = self.issuer.import(number) else { return };
@@ -834,8 +909,7 @@ impl Hib {
         import.cut = true;
         // First the error: a quiet that waits only for what is dropped now must report it.
         self.latch(number, status, out);
-        // What waits was issued before a store that found no room, and still goes out; after a refusal it must not.
-        if status != Status::Cut && first && !self.config.has(Bug::PassLostStore) {
+        if purge && !self.config.has(Bug::PassLostStore) {
             self.purge(number, out);
         }
         if first {
@@ -852,10 +926,13 @@ impl Hib {
         self.counters.errors += 1;
         let Some(import) = self.issuer.import(number) else { return };
         if import.error.is_some() {
-            return;
+            return; // Each quiet that waits has that one, or a later one, already.
         }
         import.error = Some(status);
-        let number_of_context = import.context;
+        let (number_of_context, opening) = (import.context, import.opening);
+        self.charge_quiets(number_of_context, status, |quiet| {
+            quiet.targets.iter().any(|target| target.import == number && target.opening == opening)
+        });
         if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
             context.errors += 1;
             let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
@@ -881,7 +958,15 @@ impl Hib {
         if let Some(import) = self.issuer.import(number) {
             import.issued -= u64::from(purged);
             import.waiting = import.waiting.saturating_sub(purged);
+            let (context, opening, issued) = (import.context, import.opening, import.issued);
             let freed = std::mem::take(&mut import.congested) && !import.throttled;
+            // A quiet that waited for what is dropped does not wait for what is issued from now on instead.
+            let quiets = self.issuer.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
+            for target in quiets.into_iter().flatten().flat_map(|quiet| &mut quiet.targets) {
+                if target.import == number && target.opening == opening {
+                    target.stores = target.stores.min(issued);
+                }
+            }
             if freed {
                 self.stopped(number, false, out);
             }
@@ -894,6 +979,7 @@ impl Hib {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
         peer.forwarded = 0;
+        peer.elements = 0;
         peer.round = peer.round.wrapping_add(1);
         peer.requests = 0;
         let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
@@ -925,14 +1011,14 @@ impl Hib {
         self.fail_waiting_copies(node, status, out);
         for tag in tags {
             match self.issuer.release_tag(tag, node) {
-                Some(Sent::Element { opening }) => {
+                Some(Sent::Element { opening, .. }) => {
                     let Some(number) = self.element_lost(opening) else { continue };
                     if let Some(import) = self.issuer.import(number) {
                         import.finished += 1;
                     }
                     self.progressed(number, out);
                 }
-                Some(Sent::Store { import }) => {
+                Some(Sent::Store { import, .. }) => {
                     if let Some(import) = self.issuer.import(import) {
                         import.finished += 1;
                     }
@@ -993,6 +1079,7 @@ impl Hib {
         }
         fresh.next_question = self.issuer.next_question;
         fresh.openings = self.issuer.openings;
+        fresh.epochs = self.issuer.epochs;
         self.issuer = fresh;
     }
 
@@ -1075,15 +1162,31 @@ impl Hib {
             return Err(Status::Busy);
         }
         let wanted = |n: u16| (all || n == scope) && self.issuer.open_import(n).is_some_and(|i| i.context == number);
-        let numbers = 0..self.issuer.imports.len() as u16;
-        let issued = |n: u16| self.issuer.open_import(n).map_or(0, |i| i.issued);
-        let targets = numbers.filter(|n| wanted(*n)).map(|n| (n, issued(n))).collect();
         let operations = self.launcher.using(wanted);
+        let (mut targets, mut lost) = (Vec::new(), None);
+        for n in (0..self.issuer.imports.len() as u16).filter(|n| wanted(*n)) {
+            let Some(import) = self.issuer.open_import(n) else { continue };
+            targets.push(QuietTarget { import: n, opening: import.opening, stores: import.issued });
+            lost = lost.or(import.error);
+        }
         if let Some(context) = self.issuer.contexts.get_mut(&number) {
-            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations });
+            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, lost });
         }
         self.check_quiet(number, out);
         Ok(())
+    }
+
+    /// Something is lost: the quiets of a context that wait for it report it, whatever is acknowledged before they are done (SPEC I7, E19).
+    fn charge_quiets(&mut self, context: u16, status: Status, waits: impl Fn(&Quiet) -> bool) {
+        let Some(context) = self.issuer.contexts.get_mut(&context) else { return };
+        for quiet in context.quiets.values_mut().filter(|quiet| waits(quiet)) {
+            quiet.lost = quiet.lost.or(Some(status));
+        }
+    }
+
+    /// An operation has failed: so do the quiets that wait for it, whichever of its imports they are about.
+    pub(crate) fn charge_quiets_of(&mut self, context: u16, operation: u64, status: Status) {
+        self.charge_quiets(context, status, |quiet| quiet.operations.contains(&operation));
     }
 
     /// Completes the quiets of a context whose stores are all finished.
@@ -1091,17 +1194,22 @@ impl Hib {
         let ignore = self.config.has(Bug::QuietIgnoresOutstanding);
         let Some(context) = self.issuer.contexts.get(&number) else { return };
         let imports = &self.issuer.imports;
-        let find = |n: u16| imports.get(usize::from(n)).and_then(|i| i.as_deref());
+        let find = |t: &QuietTarget| {
+            let import = imports.get(usize::from(t.import)).and_then(|i| i.as_deref());
+            import.filter(|import| import.opening == t.opening)
+        };
+        let present = self.config.has(Bug::QuietReadsPresentError);
         let done: Vec<(u8, u64, Status, bool)> = context
             .quiets
             .iter()
             .filter(|(_, quiet)| {
-                let pending = |(n, target): &(u16, u64)| find(*n).is_some_and(|i| i.finished < (*target).min(i.issued));
+                let pending = |t: &QuietTarget| find(t).is_some_and(|i| i.finished < t.stores.min(i.issued));
                 let unfinished = quiet.operations.iter().any(|operation| self.launcher.unfinished(*operation));
                 ignore || !(unfinished || quiet.targets.iter().any(pending))
             })
             .map(|(slot, quiet)| {
-                let error = quiet.targets.iter().find_map(|(n, _)| find(*n).and_then(|i| i.error));
+                let error = quiet.targets.iter().find_map(|target| find(target).and_then(|i| i.error));
+                let error = if present { error } else { quiet.lost };
                 (*slot, quiet.cookie, error.unwrap_or(Status::Ok), quiet.notify)
             })
             .collect();
@@ -1183,6 +1291,7 @@ impl Hib {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.slots[range].fill(import + 1);
         self.issuer.openings += 1;
+        self.issuer.epochs = self.issuer.epochs.wrapping_add(1);
         self.issuer.imports[usize::from(import)] = Some(Box::new(Import {
             context,
             opening: self.issuer.openings,
@@ -1204,6 +1313,8 @@ impl Hib {
             throttled: false,
             active: false,
             cut: false,
+            epoch: self.issuer.epochs,
+            refused: false,
             dead: false,
             error: None,
             closing: None,
@@ -1272,6 +1383,10 @@ impl Hib {
         }
         import.error = None;
         import.cut = false;
+        // Only what has been refused is refused on: behind a store that was lost here, those on their way may still be.
+        if import.refused {
+            self.begin_epoch(command.import);
+        }
         self.cause(Cause::ImportState(command.import), out);
         Ok(())
     }

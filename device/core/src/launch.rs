@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::context::{self, Argument, Launch, Operation as What};
 use telegraphos_wire::window::Aperture;
-use telegraphos_wire::{Body, MAX_BLOCK, NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, regs};
+use telegraphos_wire::{Body, ImportEpoch, MAX_BLOCK, NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, regs};
 
 /// Longest copy in bytes.
 pub const MAX_COPY: u64 = 16 << 20;
@@ -80,6 +80,8 @@ struct Operation {
     notify: bool,
     node: NodeId,
     imports: [Option<u16>; 2],
+    /// Of the first of them, when it was launched.
+    epoch: ImportEpoch,
     kind: Kind,
     /// Blocks (or the one request of an atomic) under way.
     parts: u32,
@@ -403,6 +405,7 @@ impl Hib {
                     notify,
                     node,
                     imports: [Some(place.import), None],
+                    epoch: self.epoch_of(place.import),
                     kind,
                     parts: 1,
                     status: Status::Ok,
@@ -410,7 +413,8 @@ impl Hib {
                 });
                 let context = self.issuer.open_import(place.import).map_or(0, |i| i.context);
                 let (operand, compare) = (operand & mask, compare & mask);
-                let body = Body::Atomic { at, context, size, op, operand, compare };
+                let epoch = self.epoch_of(place.import);
+                let body = Body::Atomic { at, context, epoch, size, op, operand, compare };
                 self.count_access(node, at.page, true, out);
                 self.send_part(node, number, 0, body, out);
             }
@@ -439,6 +443,7 @@ impl Hib {
                     notify,
                     node,
                     imports: [Some(far.import), second],
+                    epoch: self.epoch_of(far.import),
                     kind: Kind::Copy { far, near, get, length, started: 0 },
                     parts: 0,
                     status: Status::Ok,
@@ -561,6 +566,7 @@ impl Hib {
     pub(crate) fn block_stepped(&mut self, number: u64, offset: u64, result: StepResult, out: &mut Vec<Action>) {
         let Some(operation) = self.launcher.operations.get(&number) else { return };
         let (node, kind, failed) = (operation.node, operation.kind, operation.status != Status::Ok);
+        let epoch = operation.epoch;
         let Kind::Copy { far, near, get, .. } = kind else { return };
         match result {
             StepResult::Block(data) if !get && !failed => {
@@ -574,7 +580,7 @@ impl Hib {
                 };
                 let (at, context) = (import.address(far.offset + offset), import.context);
                 self.count_access(node, at.page, true, out);
-                self.send_part(node, number, offset, Body::WriteBlock { at, context, data }, out);
+                self.send_part(node, number, offset, Body::WriteBlock { at, context, epoch, data }, out);
             }
             StepResult::Failed(status) => self.part_done(number, status, near.import, out),
             _ => self.part_done(number, Status::Ok, far.import, out),
@@ -649,7 +655,7 @@ impl Hib {
 
     fn end(&mut self, number: u64, out: &mut Vec<Action>) {
         let Some(operation) = self.launcher.operations.remove(&number) else { return };
-        let Operation { origin, notify, node, imports, kind, status, blamed, .. } = operation;
+        let Operation { origin, notify, node, imports, epoch, kind, status, blamed, .. } = operation;
         let value = match kind {
             Kind::Atomic { value } if status == Status::Ok => Some(value),
             Kind::Atomic { .. } => Some(u64::MAX),
@@ -657,7 +663,14 @@ impl Hib {
         };
         if status != Status::Ok {
             out.push(Action::Notice(Notice::FailedOperation { node, status }));
-            if let Some(import) = blamed {
+            // Both of its imports are of one context.
+            let context = imports.into_iter().flatten().find_map(|n| self.issuer.open_import(n)).map(|i| i.context);
+            if let Some(context) = context {
+                self.charge_quiets_of(context, number, status);
+            }
+            // Refused with stores that have been acknowledged as lost since, it is no error of those that come now.
+            let acknowledged = |import: &u16| status == Status::Cut && self.epoch_of(*import).epoch != epoch.epoch;
+            if let Some(import) = blamed.filter(|import| *import != epoch.import || !acknowledged(import)) {
                 self.latch(import, status, out);
             }
         }

@@ -1,235 +1,114 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hold slots and names: who may have how many, and what a node learns of segments that are not for it.
+//! What one destination, or one import, can take from the others at the requesting side: credits, time, the reserve.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;
 
-use common::{Cluster, EXPORTS, name64};
-use hib_core::{Bug, Event, Notice};
-use telegraphos_wire::admin::{self, Command, Completion};
+use common::{Cluster, EXPORTS};
+use hib_core::Bug;
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Body, Rights, Status, UNIT, WindowLayout};
+use telegraphos_wire::{Rights, UNIT};
 
-/// Four nodes; node 0 has two queues and hold slots for 32 imports of queues.
-fn with_queues(bug: Option<Bug>) -> Cluster {
-    let mut c = Cluster::new(4, 1, |config| {
+const RW: Rights = Rights(3);
+/// Node 0 sends; nodes 1 to 6 may hang; node 7 never does.
+const NODES: u16 = 8;
+
+/// Eight boards; node 0 has imported the memory and a queue of each other.
+fn eight(seed: u64, bug: Option<Bug>, credits: u32, hold: u32) -> Cluster {
+    let mut c = Cluster::new(NODES, seed, |config| {
         config.bug = bug;
-        config.hold = 8;
-        config.holds = 256;
-        config.window = WindowLayout::new(3, 22).unwrap();
+        config.credits = [credits; 4];
+        (config.hold, config.holds) = (hold, credits.max(hold));
     });
-    for (page, name) in [(0, "a"), (1, "b")] {
-        c.make_queue(0, name, page, Shape::new(64, 8).unwrap());
+    for id in 1..NODES {
+        c.export(id, "seg", 0, 1, RW);
+        c.make_queue(id, "queue", 4, Shape::new(1024, 8).unwrap());
+        c.import(0, id, "seg", id, 0);
+        c.import(0, id, "queue", 20 + id, 4);
     }
     c
 }
 
-/// Imports a queue until it is refused; how many imports it has got.
-fn import_all(c: &mut Cluster, id: u16, name: &str, first: u16) -> u16 {
-    for n in 0..100 {
-        let import = first + n;
-        let command = c.import_command(id, 0, name, import, import.into());
-        let done = c.admin(id, command);
-        match Status::from_u16(done.status as u16) {
-            Status::Ok => {}
-            Status::NoHold => return n,
-            other => panic!("import {import}: {other:?}"),
+/// Whether a store and a load of the last node are performed, and elements enqueued there, while `hanging` others take nothing.
+fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<(), String> {
+    let mut c = eight(seed, bug, credits, 64);
+    c.hanging = (1..=hanging).collect();
+    for n in 0..300u64 {
+        for id in 1..=hanging {
+            let address = c.address(id, 0, 8 * n);
+            c.store(0, address, 8, 1 + n);
+            if n < 100 {
+                c.enqueue(0, id, 4, 8, 1 + n);
+            }
         }
     }
-    100
-}
-
-#[test]
-fn one_sender_leaves_hold_slots_to_the_others() {
-    let mut c = with_queues(None);
-    assert_eq!(import_all(&mut c, 1, "a", 0), 4, "half of a node's part is for one queue");
-    assert!(c.nodes[0].notices.iter().any(|n| matches!(n, Notice::NoHold { from: 1, page: 0, imports: 5 })));
-    // Guaranteed whatever the others have: 16 of 32 for 8 nodes.
-    for id in 2..4 {
-        assert!(import_all(&mut c, id, "a", 0) >= 2, "node {id}");
-    }
-    // What is given back is there again, and a node that goes gives all back.
-    for number in 0..4 {
-        let close = Command { opcode: admin::IMPORT_CLEAR, import: number, ..Command::default() };
-        assert_eq!(c.admin(1, close).status, 0);
+    c.settle();
+    for n in 0..200u64 {
+        let address = c.address(7, 0, 8 * n);
+        c.store(0, address, 8, 1 + n);
+        c.enqueue(0, 7, 4, 8, 1 + n);
     }
     c.settle();
-    assert_eq!(import_all(&mut c, 1, "a", 0), 4);
-    c.event(0, Event::NodeDown { node: 1 });
-    c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000 });
-    assert!(import_all(&mut c, 2, "b", 32) >= 4);
-    // As it was: the first takes all.
-    let mut c = with_queues(Some(Bug::UnsharedHolds));
-    let first = import_all_slots(&mut c, 1);
-    assert_eq!((first, import_all(&mut c, 2, "a", 0)), (32, 0));
-}
-
-/// All hold slots, by both windows of slots that a node has.
-fn import_all_slots(c: &mut Cluster, id: u16) -> u16 {
-    import_all(c, id, "a", 0) + import_all(c, id, "b", 40)
-}
-
-fn believes(bug: Option<Bug>) -> u32 {
-    let mut c = Cluster::new(2, 1, |config| {
-        config.bug = bug;
-        config.hold = 8;
-    });
-    c.make_queue(0, "a", 0, Shape::new(64, 8).unwrap());
-    c.tamper = Some(|packet| {
-        if let Body::ReserveReply { holds, .. } = &mut packet.body {
-            *holds = u32::MAX;
+    let stores = (0..200).filter(|n| c.ram_u64(7, EXPORTS + 8 * n) == 1 + n).count();
+    let elements = c.nodes[7].hib.counters().elements;
+    if (stores, elements) != (200, 200) {
+        return Err(format!("{stores} stores and {elements} elements of 200 reached the healthy node"));
+    }
+    // Those that hang have lost nothing.
+    c.release();
+    c.settle();
+    for id in 1..=hanging {
+        let stores = (0..300).filter(|n| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n).count();
+        let elements = c.nodes[usize::from(id)].hib.counters().elements;
+        if (stores, elements) != (300, 100) {
+            return Err(format!("node {id}: {stores} stores and {elements} elements"));
         }
-    });
-    c.import(1, 0, "a", 5, 5);
-    for value in 0..100 {
-        c.enqueue(1, 0, 5, 8, value);
     }
-    c.nodes[1].hib.elements_under_way(5)
+    Ok(())
 }
 
 #[test]
-fn a_receiver_is_not_believed_more_hold_slots_than_were_asked_for() {
-    assert_eq!(believes(None), 8);
-    assert_eq!(believes(Some(Bug::BelieveHolds)), 100);
+fn i13_a_healthy_node_is_reached_while_others_take_nothing() {
+    for (credits, hanging) in [(256, 4), (256, 6), (64, 6), (16, 6)] {
+        for seed in 0..3 {
+            reaches(seed, None, credits, hanging).unwrap_or_else(|e| panic!("{credits} credits, {hanging} hang: {e}"));
+            let blind = reaches(seed, Some(Bug::ShareAllCredits), credits, hanging);
+            println!("{credits} credits, {hanging} hang: {}", blind.expect_err("blind to Bug::ShareAllCredits"));
+        }
+    }
 }
 
-/// Opens and closes imports of a queue whose node answers nothing any more: requests that wait stay few.
+/// With fewer credits than destinations none is reserved, and nothing stands still when all take what they get.
 #[test]
-fn hold_slots_are_given_back_by_one_request_at_a_time() {
-    let mut c = Cluster::new(2, 1, |config| config.window = WindowLayout::new(3, 22).unwrap());
-    c.make_queue(0, "a", 0, Shape::new(64, 8).unwrap());
-    let command = c.import_command(1, 0, "a", 5, 5);
-    c.settle();
+fn i13_few_credits_are_enough_for_all_that_take_what_they_get() {
+    for credits in [1, 2, 3, 5, 8] {
+        let mut c = eight(credits.into(), None, credits, 1);
+        for n in 0..50u64 {
+            for id in 1..NODES {
+                let address = c.address(id, 0, 8 * n);
+                c.store(0, address, 8, 1 + n);
+                c.enqueue(0, id, 4, 8, 1 + n);
+            }
+        }
+        c.settle();
+        for id in 1..NODES {
+            let stores = (0..50).filter(|n| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n).count();
+            assert_eq!((stores, c.nodes[usize::from(id)].hib.counters().elements), (50, 50), "{credits} credits");
+        }
+    }
+}
+
+/// One destination alone has the whole window of requests under way, whatever number of nodes is present.
+#[test]
+fn a_single_destination_has_its_window_of_requests() {
+    let mut c = eight(1, None, 256, 8);
+    c.hanging = vec![3];
     let before = c.packets;
-    for _ in 0..50 {
-        assert_eq!(c.admin(1, command).status, 0);
-        assert_eq!(c.admin(1, Command { opcode: admin::IMPORT_CLEAR, import: 5, ..Command::default() }).status, 0);
+    for n in 0..200u64 {
+        let address = c.address(3, 0, 8 * n % UNIT);
+        c.store(0, address, 8, n);
     }
     c.settle();
-    println!("{} packets", c.packets - before);
-    // In the end the queue's node knows that none is left.
-    assert_eq!(import_all(&mut c, 1, "a", 10), 8192 / 32 / 4 / 2);
-}
-
-fn publish(c: &mut Cluster, generation: u64, name: [u8; 64]) -> Status {
-    let command = Command {
-        opcode: admin::SEGMENT_PUBLISH,
-        index: 0,
-        count: 1,
-        length: UNIT,
-        generation,
-        rights_owner: 7,
-        rights_others: 7,
-        name,
-        ..Command::default()
-    };
-    Status::from_u16(c.admin(0, command).status as u16)
-}
-
-fn grant(c: &mut Cluster, nodes: [u64; 4]) -> u64 {
-    let command = Command {
-        opcode: admin::GRANT_SET,
-        index: 0,
-        count: 1,
-        address: EXPORTS,
-        length: UNIT,
-        rights: 7,
-        nodes,
-        ..Command::default()
-    };
-    let done = c.admin(0, command);
-    assert_eq!(done.status, 0);
-    done.generation
-}
-
-fn names_for_one_page(bug: Option<Bug>) -> usize {
-    let mut c = Cluster::new(2, 1, |config| {
-        config.export_pages = 16;
-        config.bug = bug;
-    });
-    let generation = grant(&mut c, [u64::MAX; 4]);
-    let published = (0..100).take_while(|n| match publish(&mut c, generation, name64(&format!("n{n}"))) {
-        Status::Ok => true,
-        Status::NoSpace => false,
-        other => panic!("{other:?}"),
-    });
-    let published = published.count();
-    // Withdrawn, there is room again; and a reset leaves none of them.
-    let withdraw = Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("n3"), ..Command::default() };
-    assert_eq!(c.admin(0, withdraw).status, 0);
-    assert_eq!(publish(&mut c, generation, name64("again")), Status::Ok);
-    c.event(0, Event::Reset);
-    c.settle();
-    c.start(0);
-    let generation = grant(&mut c, [u64::MAX; 4]);
-    assert_eq!(publish(&mut c, generation, name64("n0")), Status::Ok);
-    published
-}
-
-#[test]
-fn names_are_bounded_by_the_pages_of_the_board_and_go_with_a_reset() {
-    assert_eq!(names_for_one_page(None), 16);
-    assert_eq!(names_for_one_page(Some(Bug::EndlessNames)), 100);
-}
-
-#[test]
-fn names_are_printable() {
-    let mut c = Cluster::new(2, 1, |_| {});
-    let generation = grant(&mut c, [u64::MAX; 4]);
-    let long: String = "x".repeat(63);
-    for good in ["a", "a name", "~!\"#%/\\", &long] {
-        assert_eq!(publish(&mut c, generation, name64(good)), Status::Ok, "{good}");
-    }
-    let mut behind = name64("ab");
-    behind[5] = b'c';
-    let bad = ["", "a\nhib 0: all is well", "\u{1b}[2J", "a\u{7f}", "gr\u{f6}\u{df}e", "tab\t"].map(name64);
-    for bad in bad.into_iter().chain([[b'x'; 64], behind]) {
-        assert_eq!(publish(&mut c, generation, bad), Status::BadName, "{}", bad.escape_ascii());
-        let lookup = Command { opcode: admin::LOOKUP, node: 0, name: bad, ..Command::default() };
-        assert_eq!(c.admin(1, lookup).status, Status::BadName as u32);
-    }
-}
-
-/// What a node is told of a name, with its own number left out.
-fn answer(c: &mut Cluster, id: u16, name: &str, secret: [u8; 16]) -> Completion {
-    let lookup = Command { opcode: admin::LOOKUP, node: 0, name: name64(name), secret, ..Command::default() };
-    Completion { seq: 0, ..c.admin(id, lookup) }
-}
-
-fn probed(bug: Option<Bug>) -> bool {
-    let mut c = Cluster::new(3, 1, |config| config.bug = bug);
-    let generation = grant(&mut c, [0b010, 0, 0, 0]);
-    let secret = [7; 16];
-    let command = Command {
-        opcode: admin::SEGMENT_PUBLISH,
-        index: 0,
-        count: 1,
-        length: UNIT,
-        generation,
-        rights_owner: Rights::READ.0,
-        rights_others: Rights::READ.0,
-        secret,
-        name: name64("treasure"),
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, command).status, 0);
-    assert_eq!(answer(&mut c, 1, "treasure", secret).status, 0);
-    assert_eq!(answer(&mut c, 1, "treasure", [0; 16]).status, Status::Denied as u32);
-    let none = answer(&mut c, 2, "nothing", secret);
-    assert_eq!(none.status, Status::NoSegment as u32);
-    [secret, [0; 16]].into_iter().any(|secret| answer(&mut c, 2, "treasure", secret) != none)
-}
-
-#[test]
-fn a_node_that_is_not_admitted_cannot_tell_a_segment_from_none() {
-    assert!(!probed(None));
-    assert!(probed(Some(Bug::TellOfSegments)));
-    // Nor one whose grant has gone.
-    let mut c = Cluster::new(2, 1, |_| {});
-    let generation = grant(&mut c, [u64::MAX; 4]);
-    assert_eq!(publish(&mut c, generation, name64("gone")), Status::Ok);
-    let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
-    assert_eq!(c.admin(0, clear).status, 0);
-    assert_eq!(answer(&mut c, 1, "gone", [0; 16]), answer(&mut c, 1, "none", [0; 16]));
+    assert_eq!(c.packets - before, u64::from(c.nodes[0].hib.config().outstanding));
 }

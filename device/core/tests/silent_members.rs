@@ -14,7 +14,9 @@ use hib_core::{Action, Bug, Event, Notice, Step, StepResult};
 use std::collections::VecDeque;
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
-use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, NodeId, Packet, RemoteAddr, Status, UNIT, event};
+use telegraphos_wire::{
+    AtomicOp, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, Packet, RemoteAddr, Status, UNIT, event,
+};
 
 fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
     Status::from_u16(c.admin(id, command.into()).status as u16)
@@ -318,13 +320,18 @@ fn a_home_bounds_what_waits_for_copies() {
     let at = RemoteAddr { page: 0, offset: 0, generation };
     let (mut loads, mut sent) = (0, Vec::new());
     for tag in 0..2000 {
-        let update = packet(&c, 1, tag, Body::Update { at, context: 0, size: 8, data: tag.into() });
+        let update = packet(
+            &c,
+            1,
+            tag,
+            Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: tag.into() },
+        );
         sent.extend(handle(&mut c, 0, update, &mut loads));
     }
     let performed = sent.iter().filter(|p| p.dst == 2 && matches!(p.body, Body::Reflected { .. })).count();
     assert_eq!(performed, 256);
     // The others have their own places.
-    let update = packet(&c, 2, 1, Body::Update { at, context: 0, size: 8, data: 5 });
+    let update = packet(&c, 2, 1, Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 5 });
     let others = handle(&mut c, 0, update, &mut loads);
     assert!(others.iter().any(|p| matches!(p.body, Body::Reflected { writer: 2, .. })));
     // As copies acknowledge, the rest is performed, and all is answered.

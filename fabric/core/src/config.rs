@@ -4,16 +4,21 @@
 use std::sync::Arc;
 
 use fabric_topology::{SwitchId, Topology};
+use telegraphos_accounts::Rate;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 use telegraphos_wire::window::LayoutError;
 #[cfg(feature = "bugs")]
-use telegraphos_wire::{Class, Packet};
-use telegraphos_wire::{NodeId, WindowLayout};
+use telegraphos_wire::Packet;
+use telegraphos_wire::{Class, NodeId, WindowLayout};
 
 use crate::CREDITED;
 
 /// The most nodes a window can address (12 node bits).
 pub const MAX_NODES: u32 = 1 << 12;
+
+/// Credits of each class that a node is believed to have, unless the switch itself gives more: the most that a board can be configured
+/// to use, and of enqueues, which wait in the board, the elements that it can hold.
+pub const MAX_BELIEVED: [u32; 4] = [1 << 14, 1 << 11, 1 << 11, 0];
 
 /// The topology that a switch is part of, and which of its switches it is.
 #[derive(Clone, Debug)]
@@ -46,12 +51,17 @@ pub struct SwitchConfig {
     ///
     /// `None` computes a limit that no node can exceed which sends one reply per request and has never more requests to
     /// answer than it offered credits, however slowly the requester reads: twice the requests that can be on the way
-    /// between the two, that is twice the receiver's credits in the switch plus those the sender offered. This holds
-    /// because a port gets its credits back only when no reply waits for it any more.
+    /// between the two, that is twice the receiver's credits in the switch plus those the sender offered, as far as it is believed
+    /// ([`MAX_BELIEVED`]). This holds because a port gets its credits back only when no reply waits for it any more. Replies that no
+    /// request has asked for may be twice the credits that a node has in the switch, whoever they are for.
     pub reply_limit: Option<u32>,
     /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another, greater
     /// value, so that it does not give an incarnation twice. The epochs of trunks begin with it, too, for the same reason.
     pub base_incarnation: u32,
+    /// How often one node may join or be reset, counted together, whatever connections it uses: each is told to every other node.
+    /// Beyond that a joiner is refused and a node that is reset is disconnected. Microseconds are those of
+    /// [`Event::Tick`](crate::Event::Tick); `None`: as often as it likes.
+    pub presence_rate: Option<Rate>,
     /// Pairs of nodes that are counted, see [`Pairs::new`](crate::pairs::Pairs::new); 0: none. Each switch counts what its own nodes send.
     pub pairs: usize,
     /// A deliberate bug that a check must find.
@@ -115,6 +125,18 @@ pub enum Bug {
     AnyLife,
     /// Multicast, life cycle: groups survive the reset of their node.
     KeepGroups,
+    /// Groups: there may be any number.
+    UnlimitedGroups,
+    /// Groups: members of an ended group stay on the account.
+    LeakMemberships,
+    /// Life cycle: a node may join and be reset as often as it likes.
+    UnlimitedPresence,
+    /// Life cycle: each connection of a node has a rate of its own.
+    ForgetPresence,
+    /// Credits: a node is believed whatever it offers.
+    BelieveOffer,
+    /// Replies: those that no request asked for are bounded for each receiver, not for all together.
+    UnaskedPerReceiver,
     /// Trunks, I8: the news of a node overtakes what it sent before.
     ReachOvertakes,
     /// Trunks, life cycle: the end of a node is not told beyond the switch that learns of it.
@@ -222,6 +244,7 @@ impl SwitchConfig {
             stall: None,
             reply_limit: None,
             base_incarnation: 0,
+            presence_rate: None,
             pairs: 0,
             #[cfg(feature = "bugs")]
             bug: None,
@@ -260,19 +283,35 @@ impl SwitchConfig {
         Ok(())
     }
 
-    /// Packets of the credited classes together that a neighbour offers to take, as far as it is believed.
-    pub(crate) fn credible(offered: &[u32; 4]) -> u64 {
-        // What a node offers is its own word: beyond this it does not buy more room here.
-        const CREDIBLE: u32 = 1 << 16;
-        CREDITED.iter().map(|c| u64::from(offered[*c as usize].min(CREDIBLE))).sum()
+    /// Credits of each class that a node is believed to have, of those it offers: what is beyond is not used. It is the fabric's figure: what
+    /// a node can make the switch hold, in replies to what it was asked, does not grow with what it says.
+    pub(crate) fn believed(&self, offered: &[u32; 4]) -> [u32; 4] {
+        let mut believed = *offered;
+        if !self.has(Bug::BelieveOffer) {
+            for class in Class::ALL {
+                let entry = &mut believed[class as usize];
+                *entry = (*entry).min(MAX_BELIEVED[class as usize].max(self.credits[class as usize]));
+            }
+        }
+        believed
     }
 
-    /// The limit on waiting replies from a sender that offered these credits.
-    pub(crate) fn replies_from(&self, offered: &[u32; 4]) -> u64 {
+    /// Packets of the credited classes together.
+    pub(crate) fn together(credits: &[u32; 4]) -> u64 {
+        CREDITED.iter().map(|c| u64::from(credits[*c as usize])).sum()
+    }
+
+    /// The limit on waiting replies from a sender that is believed to have these credits.
+    pub(crate) fn replies_from(&self, believed: &[u32; 4]) -> u64 {
         match self.reply_limit {
             Some(limit) => u64::from(limit),
-            None => 2 * (SwitchConfig::credible(offered) + SwitchConfig::credible(&self.credits)),
+            None => 2 * (SwitchConfig::together(believed) + SwitchConfig::together(&self.credits)),
         }
+    }
+
+    /// Replies of one sender that may wait, for all receivers together, if no request asked for them.
+    pub(crate) fn unasked(&self) -> u64 {
+        self.reply_limit.map_or(2 * SwitchConfig::together(&self.credits), u64::from)
     }
 
     pub(crate) fn valid_node(&self, node: NodeId) -> bool {

@@ -149,6 +149,20 @@ pub enum Violation {
         /// The member.
         node: NodeId,
     },
+    /// More groups of a node than the switch keeps.
+    Groups {
+        /// Groups.
+        count: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A reset, though the node has joined and been reset too often.
+    Presence {
+        /// How often it may at once.
+        burst: u32,
+        /// How often it may in a second from then on.
+        per_second: u32,
+    },
     /// More members in a node's groups than the switch keeps.
     Memberships {
         /// Members of all its groups.
@@ -195,7 +209,8 @@ impl Violation {
             Violation::NoGroup { page } => (u64::from(page), 0),
             Violation::MulticastClass(class) => (class as u64, Class::Reflected as u64),
             Violation::GroupMember { node, .. } => (u64::from(node), 0),
-            Violation::Memberships { count, limit } => (count, limit),
+            Violation::Groups { count, limit } | Violation::Memberships { count, limit } => (count, limit),
+            Violation::Presence { burst, per_second } => (burst.into(), per_second.into()),
             Violation::Silent { silence, limit } => (silence, limit),
             Violation::Stalled { class, limit } => (class as u64, limit),
             Violation::Astray(node) => (u64::from(node), 0),
@@ -207,6 +222,7 @@ impl Violation {
     pub fn refusal(&self) -> Refusal {
         match self {
             Violation::Silent { .. } => Refusal::Silent,
+            Violation::Presence { .. } => Refusal::Rate,
             _ => Refusal::Protocol,
         }
     }
@@ -242,6 +258,10 @@ impl core::fmt::Display for Violation {
             }
             Violation::GroupMember { page, node } => {
                 write!(f, "named node {node} in the group of page {page}: expected others, in ascending order")
+            }
+            Violation::Groups { count, limit } => write!(f, "named {count} groups: expected at most {limit}"),
+            Violation::Presence { burst, per_second } => {
+                write!(f, "joined and was reset more often than {burst} times at once and {per_second} times a second")
             }
             Violation::Memberships { count, limit } => {
                 write!(f, "named groups with {count} members together: expected at most {limit}")
@@ -383,6 +403,10 @@ impl core::fmt::Display for Notice {
                     Refusal::Topology => write!(f, "its topology has the digest {offered:#x}: expected {expected:#x}"),
                     Refusal::NoTrunk => write!(f, "no trunk joins the switches {offered} and {expected}"),
                     Refusal::Silent => write!(f, "it was silent for {offered} us: expected at most {expected}"),
+                    Refusal::Rate => write!(
+                        f,
+                        "it joins and is reset too often: expected at most {offered} times at once and {expected} times a second"
+                    ),
                 }
             }
             Notice::Refused { node: None, .. } => f.write_str("refused a connection: its first frame was no hello"),

@@ -31,6 +31,7 @@
 
 mod channel;
 mod config;
+mod groups;
 mod interface;
 mod lane;
 mod neighbour;
@@ -39,7 +40,7 @@ pub mod pairs;
 mod statistics;
 mod switch;
 
-pub use config::{Bug, ConfigError, MAX_NODES, Part, SwitchConfig};
+pub use config::{Bug, ConfigError, MAX_BELIEVED, MAX_NODES, Part, SwitchConfig};
 pub use interface::{Action, Attached, Event, Notice, PortId, UNLIMITED, Violation};
 pub use statistics::{ClassStatistics, PortStatistics, Statistics};
 pub use switch::{State, Switch};

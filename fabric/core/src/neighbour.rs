@@ -2,16 +2,18 @@
 //! Whom a port leads to, a node or another switch: its credits as a sender, and the output that serves it as a receiver.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use fabric_topology::TrunkId;
-use telegraphos_wire::link::Frame;
-use telegraphos_wire::{Class, NodeId, Packet};
+use telegraphos_wire::link::{self, Frame};
+use telegraphos_wire::packet::{self, MAX_BLOCK};
+use telegraphos_wire::{Body, Class, NodeId, Packet};
 
 use crate::channel::{Channel, MAX_CHANNELS};
+use crate::groups::Groups;
 use crate::lane::{Lane, Life, Queued};
 use crate::nodes::NodeSet;
-use crate::{Bug, PortId, SwitchConfig, UNLIMITED};
+use crate::statistics::bytes;
+use crate::{Bug, CREDITED, PortId, SwitchConfig, UNLIMITED};
 
 /// The session's place in the incarnations that nodes are told: above the count of resets.
 const SESSION_SHIFT: u32 = 12;
@@ -19,6 +21,21 @@ const SESSION_SHIFT: u32 = 12;
 /// What `told` minus the incarnation is, for a session.
 pub(crate) fn session_part(session: u32) -> u32 {
     session << SESSION_SHIFT
+}
+
+/// Bytes on the link of the longest reply to a request.
+fn reply_bytes(request: &Body) -> u64 {
+    let payload = match request {
+        Body::ReadBlock { length, .. } => (*length as usize).min(MAX_BLOCK),
+        _ => 0,
+    };
+    (link::HEAD_LEN + packet::HEADER_LEN + payload) as u64
+}
+
+/// The same for all requests of a class: only loads of the class [`Class::Request`] are answered with blocks.
+fn longest_reply(class: Class) -> u64 {
+    let payload = if class == Class::Request { MAX_BLOCK } else { 0 };
+    (link::HEAD_LEN + packet::HEADER_LEN + payload) as u64
 }
 
 /// Who is at the other end.
@@ -52,15 +69,19 @@ pub(crate) struct Neighbour {
     pub(crate) held: [u32; MAX_CHANNELS],
     /// Credits of packets that have left the switch and are not returned yet.
     pub(crate) owed: [u32; MAX_CHANNELS],
-    /// A node's groups, by page: members in ascending order, never none.
-    pub(crate) groups: BTreeMap<u32, Arc<[NodeId]>>,
+    /// A node's groups.
+    pub(crate) groups: Groups,
     /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as one packet.
     pub(crate) multicasts: BTreeMap<u32, u32>,
     /// Replies of this node that wait for trunks.
     pub(crate) replies_beyond: u64,
+    /// Replies of this node that wait for anything.
+    pub(crate) replies_waiting: u64,
+    /// Bytes of the longest replies to the requests that it has taken and not answered; see [`Neighbour::answers`].
+    pub(crate) unanswered: u64,
 
     // As a receiver.
-    /// Credits of each class (on each layer) that it offered.
+    /// Credits of each class (on each layer) that it offered, as far as it is believed.
     pub(crate) offered: [u32; 4],
     /// Those of them the switch holds.
     pub(crate) credits: [u32; MAX_CHANNELS],
@@ -104,9 +125,11 @@ impl Neighbour {
             room,
             held: by_channel(given),
             owed: [0; MAX_CHANNELS],
-            groups: BTreeMap::new(),
+            groups: Groups::default(),
             multicasts: BTreeMap::new(),
             replies_beyond: 0,
+            replies_waiting: 0,
+            unanswered: 0,
             offered,
             credits: by_channel(offered),
             lanes: BTreeMap::new(),
@@ -156,7 +179,7 @@ impl Neighbour {
     /// A node whose replies pile up before a trunk gets nothing more to reply to, until they have drained: what it makes the switch
     /// hold is bounded. Requests may wait for replies (DESIGN contract 3).
     pub(crate) fn gated(&self) -> bool {
-        self.replies_beyond > 0 && self.replies_beyond >= SwitchConfig::credible(&self.offered)
+        self.replies_beyond > 0 && self.replies_beyond >= SwitchConfig::together(&self.offered)
     }
 
     /// Whether a packet of the channel may leave, as far as credits tell.
@@ -178,6 +201,24 @@ impl Neighbour {
         self.use_room();
         self.use_credit(channel);
         Some(self.port)
+    }
+
+    /// A request was handed to this node: it may answer. What is remembered is bounded by what the switch believes that a node can have
+    /// unanswered, for some requests get no answer.
+    pub(crate) fn asked(&mut self, request: &Packet) {
+        let most: u64 = CREDITED.iter().map(|class| longest_reply(*class) * u64::from(self.offered[*class as usize])).sum();
+        self.unanswered = self.unanswered.saturating_add(reply_bytes(&request.body)).min(most);
+    }
+
+    /// A reply of this node arrived: whether it was asked for, as far as that is known.
+    pub(crate) fn answers(&mut self, reply: &Packet) -> bool {
+        match self.unanswered.checked_sub(bytes(reply)) {
+            Some(rest) => {
+                self.unanswered = rest;
+                true
+            }
+            None => false,
+        }
     }
 
     fn use_credit(&mut self, channel: Channel) {

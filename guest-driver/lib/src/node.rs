@@ -134,6 +134,12 @@ impl Node {
         if u64::from(info.abi) != uapi::ABI_VERSION {
             return Err(Error::Abi { path, found: info.abi, expected: uapi::ABI_VERSION as u32 });
         }
+        // The word of an argument names its context in 8 bits: a number above would be another process's context.
+        let context = u8::try_from(info.context).map_err(|_| Error::Argument {
+            what: "the driver's context number",
+            value: info.context.to_string(),
+            expected: format!("0 to {}", context::COUNT - 1),
+        })?;
         // Both pages are at least this long; the kernel rounds up to what a page is.
         let map = |kind, rights, what: &str| {
             Mapping::new(fd.as_fd(), uapi::mmap_offset(kind, 0), context::STATUS_SIZE as usize, rights)
@@ -151,7 +157,7 @@ impl Node {
                 fd,
                 id: info.node as NodeId,
                 unit: 1 << info.unit_shift.min(63),
-                context: info.context as u8,
+                context,
                 key: Key(info.key),
                 style: AtomicU8::new(LaunchStyle::default() as u8),
                 slots,

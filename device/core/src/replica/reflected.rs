@@ -6,7 +6,7 @@ use super::{Mode, Multicast, Outgoing, Source, TAG_INDEX_BITS, Work};
 use crate::config::Bug;
 use crate::hib::Hib;
 use crate::{Action, Notice};
-use telegraphos_wire::link::MAX_MEMBERSHIPS;
+use telegraphos_wire::link::{MAX_GROUPS, MAX_MEMBERSHIPS};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
@@ -92,7 +92,7 @@ impl Hib {
         let mut members: Vec<NodeId> = replica.map_or(Vec::new(), |replica| replica.copies.keys().copied().collect());
         let known = replicas.groups.remove(&page).unwrap_or_default();
         let others = replicas.memberships - known.len();
-        if others + members.len() > MAX_MEMBERSHIPS {
+        if others + members.len() > MAX_MEMBERSHIPS || replicas.groups.len() >= MAX_GROUPS {
             members.clear();
         }
         replicas.memberships = others + members.len();

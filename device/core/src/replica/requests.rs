@@ -159,10 +159,12 @@ impl Hib {
         let is_store = matches!(packet.body, Body::Write { .. });
         let there = |at: RemoteAddr| RemoteAddr { page: home_page, offset: at.offset, generation };
         let body = match packet.body.clone() {
-            Body::Write { at, context, size, data } => Body::Update { at: there(at), context, size, data },
+            Body::Write { at, context, epoch, size, data } => {
+                Body::Update { at: there(at), context, epoch, size, data }
+            }
             Body::Read { at, context, size } => Body::Read { at: there(at), context, size },
-            Body::Atomic { at, context, size, op, operand, compare } => {
-                Body::Atomic { at: there(at), context, size, op, operand, compare }
+            Body::Atomic { at, context, epoch, size, op, operand, compare } => {
+                Body::Atomic { at: there(at), context, epoch, size, op, operand, compare }
             }
             _ => return self.refuse_forward(packet, Status::Invalid, out),
         };
@@ -231,9 +233,13 @@ impl Hib {
         let here = self.server.replicas.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
         let alone = here && !status.is_ok() && matches!(packet.body, Body::Write { .. });
         let body = body.unwrap_or_else(|| refusal(&packet.body, status));
+        let is_store = matches!(packet.body, Body::Write { .. });
         self.answer_in_order(number, packet, body, out);
         // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
+        // So does one that is refused behind another one.
+        let behind = status == Status::Cut && is_store;
         if alone
+            || behind
             || matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset)
         {
             self.orphan(page, status, out);

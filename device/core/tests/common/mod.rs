@@ -135,6 +135,8 @@ pub(crate) struct Cluster {
     ready: Vec<Choice>,
     /// Steps that do not happen before they are released.
     held: Vec<Choice>,
+    /// Nodes to which the ideal network delivers nothing before [`Cluster::release`], and which so keep the credits of what is for them.
+    pub(crate) hanging: Vec<u16>,
     /// What has been changed in exported memory, in order, for who asks for it by making this `Some`.
     pub(crate) changes: Option<Vec<Change>>,
     pub(crate) rng: Rng,
@@ -181,6 +183,7 @@ impl Cluster {
             fabric: None,
             ready: Vec::new(),
             held: Vec::new(),
+            hanging: Vec::new(),
             changes: None,
             rng: Rng::new(seed),
             packets: 0,
@@ -614,6 +617,10 @@ impl Cluster {
         }
         let at = self.rng.below(self.ready.len());
         let choice = self.ready[at];
+        if matches!(choice, Choice::Deliver((_, dst, _)) if self.hanging.contains(&dst)) {
+            self.held.push(self.ready.swap_remove(at));
+            return true;
+        }
         self.moment += 1;
         match choice {
             Choice::Perform(id, step) => {
@@ -666,6 +673,7 @@ impl Cluster {
 
     /// What was held back may happen.
     pub(crate) fn release(&mut self) {
+        self.hanging.clear();
         self.ready.append(&mut self.held);
     }
 

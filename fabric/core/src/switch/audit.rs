@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use telegraphos_wire::Class;
-use telegraphos_wire::link::MAX_MEMBERSHIPS;
 
 use super::Switch;
 use crate::channel::Channel;
@@ -19,6 +18,7 @@ impl Switch {
         let mut copies: Vec<BTreeMap<u32, u32>> = vec![BTreeMap::new(); self.state.neighbours.len()];
         let mut multicasts: BTreeSet<(usize, u32)> = BTreeSet::new();
         let mut beyond = vec![0; self.state.neighbours.len()];
+        let mut waiting_replies = vec![0; self.state.neighbours.len()];
         for (place, neighbour) in self.present() {
             neighbour.audit(&self.config).map_err(|e| format!("output of {}: {e}", self.name(place)))?;
             let mut replies: BTreeMap<usize, u64> = BTreeMap::new();
@@ -32,6 +32,7 @@ impl Switch {
                 if channel.class() == Class::Reply {
                     if let Some(sender) = self.place_of(from) {
                         *replies.entry(sender).or_default() += 1;
+                        waiting_replies[sender] += 1;
                         beyond[sender] += u64::from(neighbour.is_trunk());
                     }
                 }
@@ -68,10 +69,11 @@ impl Switch {
                 let (counted, waiting) = (neighbour.replies_beyond, beyond[place]);
                 return Err(format!("replies of {who} before trunks: {counted} counted, {waiting} wait"));
             }
-            let members: usize = neighbour.groups.values().map(|group| group.len()).sum();
-            if members > MAX_MEMBERSHIPS || neighbour.groups.values().any(|group| group.is_empty()) {
-                return Err(format!("groups of {who} have {members} members, or one has none"));
+            if neighbour.replies_waiting != waiting_replies[place] {
+                let (counted, waiting) = (neighbour.replies_waiting, waiting_replies[place]);
+                return Err(format!("replies of {who}: {counted} counted, {waiting} wait"));
             }
+            neighbour.groups.audit().map_err(|e| format!("groups of {who}: {e}"))?;
             for channel in neighbour.credited_channels() {
                 let index = channel.index();
                 let (held, owed) = (u64::from(neighbour.held[index]), u64::from(neighbour.owed[index]));

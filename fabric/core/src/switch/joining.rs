@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Nodes that join, are reset, or are refused; ports that end.
 
-use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
+use telegraphos_accounts::Rate;
+use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
-
-use std::sync::Arc;
 
 use super::{Place, Port, RESET_BITS, Switch};
 use crate::neighbour::{Kind, Neighbour};
@@ -22,6 +21,10 @@ impl Switch {
             }
             Err((reason, offered, expected)) => return self.refuse(port, Some(node), reason, offered, expected, out),
         };
+        if let Err(rate) = self.presence_changes(node) {
+            let (offered, expected) = (rate.burst().into(), rate.per_second().into());
+            return self.refuse(port, Some(node), Refusal::Rate, offered, expected, out);
+        }
         let Some(incarnation) = self.next_incarnation(node) else {
             let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
             Switch::notice(out, Notice::Exhausted { port, node });
@@ -29,7 +32,8 @@ impl Switch {
         };
 
         self.state.adopted = if self.config.window.is_none() { Some(window) } else { None };
-        let mut neighbour = Neighbour::new(Kind::Node(node), port, room, self.config.credits, credits);
+        let believed = self.config.believed(&credits);
+        let mut neighbour = Neighbour::new(Kind::Node(node), port, room, self.config.credits, believed);
         neighbour.use_room();
         out.push(Action::Send(port, Frame::Welcome { incarnation, nodes, credits: self.config.credits }));
         Switch::notice(out, Notice::Joined { port, node, incarnation });
@@ -91,6 +95,14 @@ impl Switch {
         (last >> RESET_BITS).checked_add(1)?.checked_mul(1 << RESET_BITS)
     }
 
+    /// A node joins or is reset, if it may: see [`SwitchConfig::presence_rate`](crate::SwitchConfig::presence_rate).
+    fn presence_changes(&mut self, node: NodeId) -> Result<(), Rate> {
+        if self.config.has(Bug::UnlimitedPresence) {
+            return Ok(());
+        }
+        self.clock.presence_changes(node)
+    }
+
     /// A neighbour takes its place.
     pub(super) fn open(&mut self, port: PortId, place: Place, neighbour: Neighbour) {
         self.state.ports.insert(port, Port::Open { place });
@@ -110,6 +122,9 @@ impl Switch {
         let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
         if incarnation <= last {
             return Err(Violation::Incarnation { announced: incarnation, last });
+        }
+        if let Err(rate) = self.presence_changes(node) {
+            return Err(Violation::Presence { burst: rate.burst(), per_second: rate.per_second() });
         }
         let keep = self.config.has(Bug::KeepGroups);
         if let Some(neighbour) = self.neighbour_mut(place).filter(|_| !keep) {
@@ -136,18 +151,8 @@ impl Switch {
             }
             before = Some(member);
         }
-        let Some(sender) = self.neighbour_mut(place) else { return Ok(()) };
-        sender.groups.remove(&page);
-        if members.is_empty() {
-            return Ok(());
-        }
-        let others: u64 = sender.groups.values().map(|group| group.len() as u64).sum();
-        let (count, limit) = (others + members.len() as u64, MAX_MEMBERSHIPS as u64);
-        if count > limit {
-            return Err(Violation::Memberships { count, limit });
-        }
-        sender.groups.insert(page, Arc::from(members));
-        Ok(())
+        let Some(sender) = self.state.neighbours.get_mut(place).and_then(Option::as_mut) else { return Ok(()) };
+        sender.groups.set(page, members, &self.config)
     }
 
     pub(super) fn valid_destination(&self, node: NodeId) -> Result<(), Violation> {
@@ -209,6 +214,9 @@ impl Switch {
         // From it.
         match kind {
             Kind::Node(node) => {
+                if self.config.has(Bug::ForgetPresence) {
+                    self.clock.forget_presence(node, self.config.presence_rate);
+                }
                 total += self.lose(node);
                 if self.present().all(|(_, neighbour)| neighbour.is_trunk()) {
                     self.state.adopted = None;

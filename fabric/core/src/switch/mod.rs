@@ -101,8 +101,9 @@ pub struct State {
 /// moment as `target`: what waits in the switch while the receiver is reset is refused by its new life like any other packet that was
 /// meant for the old one. The switch does not know of which life of a member its sender thinks: see `docs/replication.md`.
 ///
-/// What one node can make the switch hold is bounded: [`MAX_MEMBERSHIPS`](telegraphos_wire::link::MAX_MEMBERSHIPS) members of groups; for
-/// each of its credits of the class one copy, or one answer, per node.
+/// What one node can make the switch hold is bounded: [`MAX_GROUPS`](telegraphos_wire::link::MAX_GROUPS) groups with
+/// [`MAX_MEMBERSHIPS`](telegraphos_wire::link::MAX_MEMBERSHIPS) members together; for each of its credits of the class one copy, or one
+/// answer, per node.
 ///
 /// # Trunks
 ///
@@ -181,7 +182,7 @@ impl Switch {
                 epochs: vec![if config.has(Bug::ForgetEpochs) { 0 } else { base >> RESET_BITS }; trunks.len()],
                 adopted: None,
             },
-            clock: Clock::new(ports.len()),
+            clock: Clock::new(ports.len(), nodes, config.presence_rate),
             pairs: Pairs::new(config.pairs),
             statistics: Statistics {
                 ports: ports

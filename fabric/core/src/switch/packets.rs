@@ -34,7 +34,7 @@ impl Switch {
                 return Err(Violation::MulticastClass(class));
             }
             let page = packet.body.page();
-            let group = self.neighbour(place).and_then(|n| n.groups.get(&page).cloned());
+            let group = self.neighbour(place).and_then(|n| n.groups.of(page).cloned());
             Some(group.ok_or(Violation::NoGroup { page })?)
         } else {
             self.valid_destination(packet.dst)?;
@@ -113,7 +113,7 @@ impl Switch {
             return Ok(());
         };
         let channel = if to < self.nodes_here { Channel::new(class, 0) } else { self.channel_beyond(class, layer) };
-        self.check_replies(place, source, to, class)?;
+        self.check_replies(place, &queued.packet, to, class)?;
         if self.config.has(Bug::DropWhenBlocked)
             && self.neighbour_mut(to).is_some_and(|n| n.clone().take_at_once(source, channel).is_none())
         {
@@ -125,17 +125,25 @@ impl Switch {
     }
 
     /// A node that sends more replies than it can have been asked for is thrown out; what other switches send on is bounded by credits.
-    fn check_replies(&self, place: Place, source: NodeId, to: Place, class: Class) -> Result<(), Violation> {
-        let (Some(sender), Some(receiver)) = (self.neighbour(place), self.neighbour(to)) else { return Ok(()) };
-        if class != Class::Reply || sender.is_trunk() || self.config.has(Bug::UnlimitedReplies) {
+    fn check_replies(&mut self, place: Place, reply: &Packet, to: Place, class: Class) -> Result<(), Violation> {
+        if class != Class::Reply || place >= self.nodes_here || self.config.has(Bug::UnlimitedReplies) {
             return Ok(());
+        }
+        let asked = self.neighbour_mut(place).is_some_and(|sender| sender.answers(reply));
+        let (Some(sender), Some(receiver)) = (self.neighbour(place), self.neighbour(to)) else { return Ok(()) };
+        if !asked && !self.config.has(Bug::UnaskedPerReceiver) {
+            // All its receivers may agree with it and not read.
+            let (waiting, limit) = (sender.replies_waiting + 1, self.config.unasked());
+            if waiting > limit {
+                return Err(Violation::Replies { waiting, limit });
+            }
         }
         let (waiting, limit) = if receiver.is_trunk() {
             // Beyond this it gets nothing more to reply to, but has taken what it offered to take.
             let limit = u64::from(self.config.reply_limit.unwrap_or(0));
-            (sender.replies_beyond, limit.max(3 * SwitchConfig::credible(&sender.offered)))
+            (sender.replies_beyond, limit.max(3 * SwitchConfig::together(&sender.offered)))
         } else {
-            (receiver.replies_from(source), self.config.replies_from(&sender.offered))
+            (receiver.replies_from(reply.src), self.config.replies_from(&sender.offered))
         };
         // If it can be sent at once, nothing waits.
         if waiting + 1 > limit { Err(Violation::Replies { waiting: waiting + 1, limit }) } else { Ok(()) }
@@ -247,7 +255,7 @@ impl Switch {
         let Some(receiver) = self.state.neighbours.get_mut(to).and_then(Option::as_mut) else { return };
         let starved = receiver.credited(channel) && receiver.credits[channel.index()] == 0;
         receiver.push(source, channel, queued, config);
-        let trunk = receiver.is_trunk();
+        let trunk = u64::from(receiver.is_trunk());
         self.touched.push(to);
         if let Some(counted) = self.class_statistics(to, channel.class()) {
             counted.stalls += 1;
@@ -255,9 +263,10 @@ impl Switch {
             counted.depth += 1;
             counted.depth_max = counted.depth_max.max(counted.depth);
         }
-        if trunk && channel.class() == Class::Reply {
+        if channel.class() == Class::Reply {
             if let Some(sender) = self.place_of(source).and_then(|place| self.neighbour_mut(place)) {
-                sender.replies_beyond += 1;
+                sender.replies_waiting += 1;
+                sender.replies_beyond += trunk;
             }
         }
     }
@@ -267,12 +276,16 @@ impl Switch {
         if let Some(counted) = self.class_statistics(to, channel.class()) {
             counted.depth = counted.depth.saturating_sub(1);
         }
-        if to >= self.nodes_here && channel.class() == Class::Reply {
+        let trunk = to >= self.nodes_here;
+        if channel.class() == Class::Reply {
             if let Some(place) = self.place_of(source) {
                 if let Some(sender) = self.neighbour_mut(place) {
-                    sender.replies_beyond = sender.replies_beyond.saturating_sub(1);
-                    // It may have been gated.
-                    self.touched.push(place);
+                    sender.replies_waiting = sender.replies_waiting.saturating_sub(1);
+                    if trunk {
+                        sender.replies_beyond = sender.replies_beyond.saturating_sub(1);
+                        // It may have been gated.
+                        self.touched.push(place);
+                    }
                 }
             }
         }
@@ -332,6 +345,11 @@ impl Switch {
             counted.sent_bytes += bytes(&packet);
         }
         let trunk = to >= self.nodes_here;
+        if !trunk && channel.class() != Class::Reply {
+            if let Some(receiver) = self.neighbour_mut(to) {
+                receiver.asked(&packet);
+            }
+        }
         out.push(Action::Send(
             port,
             if trunk { Frame::Forward { layer: channel.layer(), members, packet } } else { Frame::Packet(packet) },

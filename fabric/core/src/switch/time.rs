@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use telegraphos_wire::Class;
+use telegraphos_accounts::Rate;
+use telegraphos_wire::{Class, NodeId};
 use telegraphos_wire::link::Refusal;
 
 use super::{Place, Port, Switch};
@@ -23,16 +24,19 @@ pub(super) struct Clock {
     served: Vec<[u64; 4]>,
     /// Ports that have not joined.
     opened: BTreeMap<PortId, u64>,
+    /// By node: how often it may still join or be reset.
+    presence: Vec<Rate>,
 }
 
 impl Clock {
-    pub(super) fn new(places: usize) -> Clock {
+    pub(super) fn new(places: usize, nodes: usize, presence: Option<Rate>) -> Clock {
         Clock {
             now: 0,
             heard: vec![0; places],
             asked: vec![0; places],
             served: vec![[0; 4]; places],
             opened: BTreeMap::new(),
+            presence: presence.map_or_else(Vec::new, |rate| vec![rate; nodes]),
         }
     }
 
@@ -42,6 +46,19 @@ impl Clock {
 
     pub(super) fn closed(&mut self, port: PortId) {
         self.opened.remove(&port);
+    }
+
+    /// Whether this node may join or be reset now; else the rate that it exceeds.
+    pub(super) fn presence_changes(&mut self, node: NodeId) -> Result<(), Rate> {
+        let Some(rate) = self.presence.get_mut(usize::from(node)) else { return Ok(()) };
+        if rate.take(self.now) { Ok(()) } else { Err(*rate) }
+    }
+
+    /// A bug: what it has used is forgotten.
+    pub(super) fn forget_presence(&mut self, node: NodeId, rate: Option<Rate>) {
+        if let (Some(entry), Some(rate)) = (self.presence.get_mut(usize::from(node)), rate) {
+            *entry = rate;
+        }
     }
 
     pub(super) fn joined(&mut self, place: Place, port: PortId) {
