@@ -54,7 +54,7 @@ pub struct HibConfig {
     pub fanout_by_switch: bool,
     /// Longest time that a copy may take to acknowledge what its home has sent, and a home to fill a copy, in microseconds
     /// (`docs/replication.md`, "Silent copies and homes").
-    pub copy_limit: u64,
+    pub replica_limit: u64,
     /// How arguments are told apart.
     pub launching: Launching,
     /// A deliberate bug that a check must find.
@@ -208,7 +208,7 @@ impl HibConfig {
             holds: 8192,
             pending_writes: 32,
             fanout_by_switch: true,
-            copy_limit: 2_000_000,
+            replica_limit: 2_000_000,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

@@ -287,8 +287,8 @@ impl Hib {
 
     /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        let deadlines = [self.issuer.deadline(), self.launcher.deadline(), self.server.replicas.deadline()];
-        deadlines.into_iter().flatten().min()
+        let waits = [self.issuer.deadline(), self.launcher.deadline(), self.server.replicas.deadline()];
+        waits.into_iter().flatten().min()
     }
 
     /// Takes one event and appends what is to be done. Never panics.

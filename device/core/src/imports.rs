@@ -154,6 +154,7 @@ pub(crate) enum Waiting {
 
 /// Bytes that a waiting store takes: what the reserve costs.
 const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
+
 /// A request for the home of a replicated page that waits to be sent.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct WaitingForward {
@@ -684,7 +685,10 @@ impl Hib {
             let waiting = peer.waiting.front().filter(|_| used(peer.outstanding) < self.config.outstanding);
             let forward = peer.forwards.front().filter(|_| used(peer.forwarded) < self.config.outstanding);
             // A copy that asks for a page does so behind all its stores to it.
-            let asks = |waiting: &(u64, Waiting)| matches!(&waiting.1, Waiting::Question { body, .. } if matches!(**body, Body::Move { .. }));
+            let asks = |waiting: &(u64, Waiting)| match &waiting.1 {
+                Waiting::Question { body, .. } => matches!(**body, Body::Move { .. }),
+                _ => false,
+            };
             let behind = |number: u64| peer.forwards.front().is_some_and(|(first, _)| *first < number);
             let waiting = waiting.filter(|waiting| !(asks(waiting) && behind(waiting.0)));
             let forward = match (waiting, forward) {
@@ -1045,10 +1049,10 @@ impl Hib {
     pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
+        peer.forwarded = 0;
         peer.elements = 0;
         peer.silent = false;
         peer.unheard.clear();
-        peer.forwarded = 0;
         peer.round = peer.round.wrapping_add(1);
         peer.requests = 0;
         let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());

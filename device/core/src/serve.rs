@@ -107,8 +107,8 @@ impl Server {
             generation: 0,
             inbound: vec![VecDeque::new(); config.window.nodes() as usize],
             clearing: Vec::new(),
-            refusals: Refusals::new(config.window.nodes(), config.imports),
             holds: Account::new(hold_shares(config)),
+            refusals: Refusals::new(config.window.nodes(), config.imports),
         }
     }
 

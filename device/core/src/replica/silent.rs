@@ -75,7 +75,7 @@ impl Hib {
         if self.config.has(Bug::KeepSilentCopies) {
             return;
         }
-        let due = self.now.saturating_add(self.config.copy_limit);
+        let due = self.now.saturating_add(self.config.replica_limit);
         if let Some(multicast) = self.server.replicas.multicasts.get_mut(&tag) {
             multicast.due = Some(due);
             self.server.replicas.due.insert((due, tag));
@@ -104,7 +104,7 @@ impl Hib {
         replicas.round = (replicas.round + u32::from(!self.config.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
         let now = self.now;
         replicas.barred.retain(|_, until| *until > now);
-        let until = now.saturating_add(self.config.copy_limit.saturating_mul(BARRED));
+        let until = now.saturating_add(self.config.replica_limit.saturating_mul(BARRED));
         let told = replicas.barred.insert((page, node), until).is_some();
         self.forget_copy(page, node, out);
         for tag in tags {
@@ -237,7 +237,7 @@ impl Hib {
             return;
         }
         self.await_no_longer(page);
-        let until = self.now.saturating_add(self.config.copy_limit);
+        let until = self.now.saturating_add(self.config.replica_limit);
         if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
             replica.awaits = Some(until);
             self.server.replicas.awaited.insert((until, page));

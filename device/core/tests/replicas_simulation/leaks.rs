@@ -4,8 +4,8 @@
 use crate::world::{NODES, World, boards, give_back};
 use hib_core::Hib;
 
-/// What only counts: lives, requests, numbers that are not given twice; what is kept until its node begins another life; and what is wrong on purpose. By name of the field, as the board prints itself.
-const COUNTS: [&str; 16] = [
+/// What only counts: lives, requests, numbers that are not given twice; and what is wrong on purpose. By name of the field, as the board prints itself.
+const COUNTS: [&str; 17] = [
     "bug",
     "incarnation",
     "posted",
@@ -19,6 +19,7 @@ const COUNTS: [&str; 16] = [
     "openings",
     "epochs",
     "refusals",
+    "reserve",
     "next",
     "next_question",
     "counters",
