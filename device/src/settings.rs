@@ -53,7 +53,7 @@ pub struct Settings {
     /// Waiting stores at which they go on [default: 256]
     #[arg(long, value_name = "N")]
     pub clear_at: Option<u32>,
-    /// Waiting stores of the whole board at which stores are lost [default: 262144]
+    /// Waiting stores of the whole board at which stores are lost [default: 1048576]
     #[arg(long, value_name = "N")]
     pub reserve: Option<u32>,
     /// Guest messages without a pause at which importing processes are stopped [default: 8192]

@@ -134,6 +134,8 @@
 #define TG_SPECIAL_ENTER 0x8000000000000000ULL
 /* CONTROL: interrupts are enabled. */
 #define TG_CONTROL_IRQ_ENABLE 0x1
+/* CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches bus mastering on. */
+#define TG_CONTROL_RESET 0x2
 
 /* Units */
 /* log2 of the import and export unit */
@@ -261,7 +263,7 @@
 
 /* Admin slots */
 /* Number of slots */
-#define TG_ADMIN_SLOTS 0x40
+#define TG_ADMIN_SLOTS 0x400
 /* Bytes per slot */
 #define TG_ADMIN_BLOCK_SIZE 0x100
 /* Offset of the completion in a slot */

@@ -156,6 +156,8 @@ c_consts! {
         SPECIAL_ENTER = 0x8000_0000_0000_0000,
         /// CONTROL: interrupts are enabled.
         CONTROL_IRQ_ENABLE = 1,
+        /// CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches bus mastering on.
+        CONTROL_RESET = 2,
     }
 }
 

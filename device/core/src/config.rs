@@ -21,7 +21,8 @@ pub struct HibConfig {
     pub congest_at: u32,
     /// Waiting stores of one import at which the congestion ends.
     pub clear_at: u32,
-    /// Waiting stores of the whole board (the reserve) at which a further store cuts its import.
+    /// Waiting stores of the whole board (the reserve), 40 bytes each, half of them divided among the open imports: a store beyond what its
+    /// import may have cuts the import.
     pub reserve: u32,
     /// Guest messages without a dry socket at which the importing processes are stopped.
     pub intake_limit: u32,
@@ -87,6 +88,10 @@ pub enum Bug {
     DropWhenFull,
     /// Loss: a store behind a lost one of the same import is still sent.
     PassLostStore,
+    /// Loads: a node that was silent stays so, whatever it answers.
+    SilentForEver,
+    /// Reserve: it is the stores' of all imports, without shares.
+    ShareWholeReserve,
     /// Credits: a destination that takes nothing may hold all of them.
     ShareAllCredits,
     /// I8, loss: the receiver of a store that it refuses performs those behind it.
@@ -165,7 +170,7 @@ impl HibConfig {
             outstanding: 64,
             congest_at: 1024,
             clear_at: 256,
-            reserve: 262_144,
+            reserve: 1 << 20,
             intake_limit: 8192,
             copies_congest_at: 64 << 20,
             copies_clear_at: 16 << 20,

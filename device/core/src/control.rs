@@ -112,7 +112,9 @@ impl Hib {
                 }
                 bits
             }
-            Register::Control => u64::from(self.registers.control),
+            Register::Control => {
+                u64::from(self.registers.control) | if self.is_resetting() { regs::CONTROL_RESET } else { 0 }
+            }
             Register::Error => self.registers.error,
             Register::ErrorAddress => self.registers.error_address,
             Register::ErrorAck | Register::AdminDoorbell => 0,
@@ -151,6 +153,12 @@ impl Hib {
             return;
         };
         match register {
+            Register::Control if data & regs::CONTROL_RESET != 0 => {
+                // Bus mastering is a bit of the configuration space, which is not the board's.
+                let bus_master = self.bus_master;
+                self.reset(out);
+                self.bus_master = bus_master;
+            }
             Register::Control => {
                 self.registers.control = data as u32 & regs::CONTROL_IRQ_ENABLE as u32;
                 self.control_written(out);

@@ -21,6 +21,8 @@ pub struct Counters {
     pub stores: u64,
     /// Remote loads accepted.
     pub loads: u64,
+    /// Remote loads answered all-ones at once, since an earlier one to that node timed out and the node has been silent since.
+    pub silent_loads: u64,
     /// Requests served for others (and for itself).
     pub served: u64,
     /// Requests of others refused.
@@ -349,6 +351,7 @@ impl Hib {
     }
 
     fn packet(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        self.heard(packet.src);
         match packet.class() {
             Class::Reply => self.reply(packet, out),
             Class::Enqueue => self.element(packet, out),
@@ -656,7 +659,11 @@ impl Hib {
 
     // ---- reset ----
 
-    fn reset(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn is_resetting(&self) -> bool {
+        self.resetting
+    }
+
+    pub(crate) fn reset(&mut self, out: &mut Vec<Action>) {
         self.fail_all(Status::Reset, out);
         self.fail_fetches(out);
         self.refuse_all(Status::Reset, out);

@@ -14,6 +14,7 @@ use crate::launch::Turns;
 use crate::replica::Source;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_accounts::Shares;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::window::Aperture;
 use telegraphos_wire::{
@@ -136,20 +137,23 @@ pub(crate) enum Waiting {
     /// A load or lookup, by its number in `questions`; gone from there if it has timed out.
     Question {
         number: u64,
-        body: Body,
+        body: Box<Body>,
     },
     /// A request for the home of a replicated page, by its number.
     Forward {
         number: u64,
-        body: Body,
+        body: Box<Body>,
     },
     /// A part of an operation: which bytes of it, and the request.
     Part {
         operation: u64,
         offset: u64,
-        body: Body,
+        body: Box<Body>,
     },
 }
+
+/// Bytes that a waiting store takes: what the reserve costs.
+const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
 
 /// A request that was sent and not yet answered.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -175,6 +179,10 @@ pub(crate) struct Peer {
     pub(crate) elements: u32,
     /// It is among those that wait for credits.
     short: bool,
+    /// Loads asked since anything came from it.
+    unheard: BTreeSet<u64>,
+    /// A load has timed out, and nothing has come from it since the load was asked.
+    silent: bool,
     /// How often everything outstanding to it was given up.
     round: u32,
     /// Imports of queues with elements that wait, by their opening, in turns.
@@ -269,6 +277,8 @@ pub(crate) struct Issuer {
     next_question: u64,
     deadlines: BTreeSet<(u64, u64)>,
     pub(crate) waiting_total: u32,
+    /// How the reserve is divided among the open imports.
+    reserve: Shares,
     intake: u32,
     throttled: BTreeSet<u16>,
     /// Nodes for which something waits for credits, in turns.
@@ -307,6 +317,7 @@ impl Issuer {
             next_question: 0,
             deadlines: BTreeSet::new(),
             waiting_total: 0,
+            reserve: Shares::single(config.reserve.into()),
             intake: 0,
             throttled: BTreeSet::new(),
             short: VecDeque::new(),
@@ -450,7 +461,7 @@ impl Hib {
                 return self.bad_access(Bar::Window, offset, size, status, out);
             }
         };
-        let full = self.issuer.waiting_total >= self.config.reserve;
+        let full = !self.has_room(number);
         let Some(import) = self.issuer.import(number) else { return };
         let node = import.node;
         if import.cut && !self.config.has(Bug::PassLostStore) {
@@ -515,10 +526,34 @@ impl Hib {
         };
         let Some(import) = self.issuer.import(number) else { return };
         let (node, context) = (import.node, import.context);
+        if self.is_silent(node) {
+            self.counters.silent_loads += 1;
+            self.fail_load(node, number, Status::Timeout, out);
+            out.push(Action::ReadDone { token, data: ones(size) });
+            return;
+        }
         self.counters.loads += 1;
         self.count_access(node, at.page, false, out);
         let asked = Asked::Load { token, import: number, size };
         self.ask(node, asked, Body::Read { at, context, size }, out);
+    }
+
+    /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not answered tells when it
+    /// does, since nothing is lost on the way; without anything of the kind the next load is sent.
+    fn is_silent(&self, node: NodeId) -> bool {
+        self.issuer.peers.get(usize::from(node)).is_some_and(|peer| peer.silent && peer.outstanding > 0)
+    }
+
+    /// Something has come from a node.
+    pub(crate) fn heard(&mut self, node: NodeId) {
+        if self.config.has(Bug::SilentForEver) {
+            return;
+        }
+        let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
+        if peer.silent || !peer.unheard.is_empty() {
+            peer.silent = false;
+            peer.unheard.clear();
+        }
     }
 
     /// Queues a load or lookup behind everything sent to its node before.
@@ -526,9 +561,12 @@ impl Hib {
         let number = self.issuer.next_question;
         self.issuer.next_question += 1;
         let deadline = self.now + self.config.load_limit;
+        if matches!(asked, Asked::Load { .. }) && node != self.config.node {
+            self.issuer.peers[usize::from(node)].unheard.insert(number);
+        }
         self.issuer.questions.insert(number, Question { node, deadline, asked });
         self.issuer.deadlines.insert((deadline, number));
-        self.issuer.peers[usize::from(node)].accept(Waiting::Question { number, body });
+        self.issuer.peers[usize::from(node)].accept(Waiting::Question { number, body: Box::new(body) });
         self.pump(node, out);
     }
 
@@ -559,6 +597,10 @@ impl Hib {
         while let Some(&(deadline, number)) = self.issuer.deadlines.first() {
             if deadline > self.now {
                 return;
+            }
+            let node = self.issuer.questions.get(&number).map(|question| question.node);
+            if let Some(peer) = node.and_then(|node| self.issuer.peers.get_mut(usize::from(node))) {
+                peer.silent |= peer.unheard.remove(&number);
             }
             self.fail_question(number, Status::Timeout, out);
             self.issuer.deadlines.remove(&(deadline, number));
@@ -622,10 +664,10 @@ impl Hib {
                     if !self.issuer.questions.contains_key(&number) {
                         continue; // It has timed out already.
                     }
-                    (body, Sent::Question { number })
+                    (*body, Sent::Question { number })
                 }
-                Waiting::Part { operation, offset, body } => (body, Sent::Part { operation, offset }),
-                Waiting::Forward { number, body } => (body, Sent::Forward { number }),
+                Waiting::Part { operation, offset, body } => (*body, Sent::Part { operation, offset }),
+                Waiting::Forward { number, body } => (*body, Sent::Forward { number }),
             };
             if let Some(link) = self.link.as_mut().filter(|_| !own) {
                 link.credits[Class::Request as usize] -= 1; // Checked above.
@@ -876,6 +918,8 @@ impl Hib {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
         peer.elements = 0;
+        peer.silent = false;
+        peer.unheard.clear();
         peer.round = peer.round.wrapping_add(1);
         peer.requests = 0;
         let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
@@ -1020,6 +1064,28 @@ impl Hib {
                 self.stopped(number, false, out);
             }
         }
+    }
+
+    /// Whether one more store of an import may wait. Half of the reserve is divided among the open imports, so that one that only waits is not
+    /// cut because others have filled it.
+    fn has_room(&self, number: u16) -> bool {
+        let free = self.config.reserve.saturating_sub(self.issuer.waiting_total);
+        let held = self.issuer.open_import(number).map_or(0, |import| import.waiting);
+        if self.config.has(Bug::ShareWholeReserve) {
+            return free > 0;
+        }
+        self.issuer.reserve.admits(free.into(), held.into())
+    }
+
+    /// Divides the reserve among the open imports.
+    fn divide_reserve(&mut self) {
+        let open = self.issuer.imports.iter().flatten().count() as u64;
+        self.issuer.reserve = Shares::half_guaranteed(self.config.reserve.into(), open, u64::MAX);
+    }
+
+    /// Whether so many stores wait that the shell should take in no more for a while, if it can.
+    pub fn is_nearly_full(&self) -> bool {
+        self.issuer.waiting_total >= self.config.reserve / 4
     }
 
     /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
@@ -1263,6 +1329,7 @@ impl Hib {
             error: None,
             closing: None,
         }));
+        self.divide_reserve();
         if rights == Rights::ENQUEUE.0 {
             self.open_queue(slot, import, out);
             return Ok(false);
@@ -1320,6 +1387,7 @@ impl Hib {
         let import = self.issuer.imports.get_mut(usize::from(number)).and_then(|import| import.take());
         self.issuer.throttled.remove(&number);
         self.issuer.closing.remove(&number);
+        self.divide_reserve();
         if let Some(import) = import.filter(|import| import.queue) {
             self.leave_line(import.opening, out);
         }

@@ -895,7 +895,7 @@ impl Hib {
     }
 
     fn send_part(&mut self, node: NodeId, operation: u64, offset: u64, body: Body, out: &mut Vec<Action>) {
-        self.issuer.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body });
+        self.issuer.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body: Box::new(body) });
         self.pump(node, out);
     }
 

@@ -778,7 +778,8 @@ impl Cluster {
         let node = &mut self.nodes[usize::from(id)];
         node.seq += 1;
         command.seq = node.seq;
-        let slot = node.seq % admin::SLOTS as u32;
+        // The driver uses as few of the slots as it likes.
+        let slot = node.seq % 64;
         let at = ADMIN as usize + slot as usize * admin::BLOCK_SIZE;
         node.ram[at..at + size_of::<Command>()].copy_from_slice(bytemuck::bytes_of(&command));
         self.register(id, Register::AdminDoorbell, u64::from(slot));
