@@ -319,6 +319,9 @@ pub struct Totals {
     /// Requests to absent nodes that a switch answered.
     #[serde(skip_serializing_if = "none")]
     pub answered: u64,
+    /// Connections that had not said whose they are, ended to make place for others.
+    #[serde(skip_serializing_if = "none")]
+    pub unidentified: u64,
 }
 
 /// Everything that is counted, at one moment.

@@ -168,7 +168,9 @@ impl Metrics {
         one(e, "telegraphos_refused_joins", "Joiners refused", Number::Counter(totals.refused))?;
         one(e, "telegraphos_violations", "Nodes and trunks thrown out", Number::Counter(totals.violations))?;
         let help = "Requests to absent nodes that a switch answered";
-        one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))
+        one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))?;
+        let help = "Connections that had not said whose they are, ended to make place for others";
+        one(e, "telegraphos_unidentified_ended", help, Number::Counter(totals.unidentified))
     }
 
     fn ports(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -139,7 +139,7 @@ fn example() -> Snapshot {
             ..Process::default()
         },
         nodes: 64,
-        totals: Totals { joined: 3, refused: 1, violations: 0, answered: 5 },
+        totals: Totals { joined: 3, refused: 1, violations: 0, answered: 5, unidentified: 2 },
         ports: vec![
             Port { node: 0, state: PortState::Up, incarnation: 4096, joins: 2, classes, ..Port::default() },
             Port { node: 5, switch: 1, state: PortState::Down, joins: 1, ..Port::default() },
@@ -178,6 +178,7 @@ fn every_counter_is_there_with_its_labels() {
         ("telegraphos_joins_total".to_owned(), 3.0),
         ("telegraphos_refused_joins_total".to_owned(), 1.0),
         ("telegraphos_violations_total".to_owned(), 0.0),
+        ("telegraphos_unidentified_ended_total".to_owned(), 2.0),
         ("telegraphos_answered_requests_total".to_owned(), 5.0),
         (r#"telegraphos_node_up{switch="0",node="0"}"#.to_owned(), 1.0),
         (r#"telegraphos_node_up{switch="1",node="5"}"#.to_owned(), 0.0),

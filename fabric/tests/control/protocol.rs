@@ -126,10 +126,10 @@ prop_compose! {
 
 prop_compose! {
     fn snapshot()(
-        process in process(), nodes in any::<u32>(), t in any::<[u64; 4]>(), ports in vec(port(), 0..4),
+        process in process(), nodes in any::<u32>(), t in any::<[u64; 5]>(), ports in vec(port(), 0..4),
         trunks in vec(trunk(), 0..3), pairs in vec((any::<(u16, u16)>(), traffic()), 0..4), other_pairs in traffic(),
     ) -> Snapshot {
-        let totals = Totals { joined: t[0], refused: t[1], violations: t[2], answered: t[3] };
+        let totals = Totals { joined: t[0], refused: t[1], violations: t[2], answered: t[3], unidentified: t[4] };
         let pair = |((source, destination), classes)| Pair { source, destination, classes };
         Snapshot { process, nodes, totals, ports, trunks, pairs: pairs.into_iter().map(pair).collect(), other_pairs }
     }
