@@ -186,7 +186,7 @@ impl Honest {
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, self.link.wants_write());
         let fd = self.link.fd();
-        poll(&mut [PollFd::new(&fd, flags)], Some(&Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 }))?;
+        poll(&mut [PollFd::new(&fd, flags)], Some(&Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 }))?;
         Ok(())
     }
 
