@@ -22,8 +22,7 @@ use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-const ATTACKS: [&str; 8] =
-    ["groups", "resets", "probes", "connections", "malformed", "hoard", "multicasts", "stores"];
+const ATTACKS: [&str; 8] = ["groups", "resets", "probes", "connections", "malformed", "hoard", "multicasts", "stores"];
 /// Stores that the honest node has under way, when it sends as many as it can.
 const WINDOW: u32 = 64;
 const HOSTILE: NodeId = 5;
@@ -156,7 +155,7 @@ fn compare(fabric: &Path, attack: &str, rounds: usize, slice: Duration) -> Resul
 struct Honest {
     link: LinkClient,
     node: NodeId,
-    incarnation: u32,
+    incarnation: u64,
     credits: u32,
     used: u32,
     frames: VecDeque<Frame>,
@@ -308,12 +307,15 @@ fn flood(attack: &str, path: &Path) -> Result<(), Failure> {
     let mut stream = UnixStream::connect(path)?;
     let offered = [u32::MAX; 4];
     let mut bytes = Vec::new();
-    let hello = Frame::Hello { version: PROTOCOL_VERSION, node: HOSTILE, window: WindowLayout::default(), credits: offered };
+    let hello =
+        Frame::Hello { version: PROTOCOL_VERSION, node: HOSTILE, window: WindowLayout::default(), credits: offered };
     hello.encode(&mut bytes);
     stream.write_all(&bytes)?;
-    let mut welcome = [0; 32];
+    let mut welcome = [0; 36];
     stream.read_exact(&mut welcome)?;
-    let Some((Frame::Welcome { mut incarnation, .. }, _)) = Frame::decode(&welcome)? else { return Err("refused".into()) };
+    let Some((Frame::Welcome { mut incarnation, .. }, _)) = Frame::decode(&welcome)? else {
+        return Err("refused".into());
+    };
     if attack != "hoard" {
         let mut reader = stream.try_clone()?;
         std::thread::spawn(move || {

@@ -241,7 +241,7 @@ mod tests {
     fn frames_survive_any_cut_of_the_stream() {
         use std::io::Write;
         let (mut link, mut peer) = pair();
-        let sent: Vec<Frame> = (0..50).map(|n| Frame::NodeUp { node: n, incarnation: u32::from(n) << 12 }).collect();
+        let sent: Vec<Frame> = (0..50).map(|n| Frame::NodeUp { node: n, incarnation: u64::from(n) << 12 }).collect();
         let mut bytes = Vec::new();
         for frame in &sent {
             frame.encode(&mut bytes);

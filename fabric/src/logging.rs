@@ -82,7 +82,9 @@ fn escaped(message: &std::fmt::Arguments<'_>) -> Option<String> {
         Some(text) => text.into(),
         None => std::borrow::Cow::from(message.to_string()),
     };
-    let hidden = |c: char| c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let hidden = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     if !text.contains(hidden) {
         return None;
     }

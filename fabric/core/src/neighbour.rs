@@ -19,7 +19,7 @@ use crate::{Bug, CREDITED, PortId, SwitchConfig, UNLIMITED};
 const SESSION_SHIFT: u32 = 12;
 
 /// What `told` minus the incarnation is, for a session.
-pub(crate) fn session_part(session: u32) -> u32 {
+pub(crate) fn session_part(session: u64) -> u64 {
     session << SESSION_SHIFT
 }
 
@@ -206,7 +206,8 @@ impl Neighbour {
     /// A request was handed to this node: it may answer. What is remembered is bounded by what the switch believes that a node can have
     /// unanswered, for some requests get no answer.
     pub(crate) fn asked(&mut self, request: &Packet) {
-        let most: u64 = CREDITED.iter().map(|class| longest_reply(*class) * u64::from(self.offered[*class as usize])).sum();
+        let most: u64 =
+            CREDITED.iter().map(|class| longest_reply(*class) * u64::from(self.offered[*class as usize])).sum();
         self.unanswered = self.unanswered.saturating_add(reply_bytes(&request.body)).min(most);
     }
 

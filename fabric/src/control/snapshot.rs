@@ -163,7 +163,7 @@ pub struct Port {
     pub state: PortState,
     /// Its incarnation, or the last it had.
     #[serde(skip_serializing_if = "none")]
-    pub incarnation: u32,
+    pub incarnation: u64,
     /// When it came or went: microseconds since the start of the process.
     #[serde(skip_serializing_if = "none")]
     pub since_us: u64,

@@ -511,7 +511,7 @@ impl Fabric {
             peer: end.ids.1,
             transport: end.via.clone(),
             up: life.up,
-            session: life.epoch.into(),
+            session: life.epoch,
             since_us: life.since,
             resets: life.resets,
             rtt_us: None,

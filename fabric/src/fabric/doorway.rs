@@ -39,13 +39,7 @@ pub(super) struct Doorway {
 
 impl Doorway {
     pub(super) fn new(rate: Rate) -> Doorway {
-        Doorway {
-            rate,
-            unidentified: Account::new(UNIDENTIFIED),
-            known: BTreeMap::new(),
-            closed_until: None,
-            ended: 0,
-        }
+        Doorway { rate, unidentified: Account::new(UNIDENTIFIED), known: BTreeMap::new(), closed_until: None, ended: 0 }
     }
 
     pub(super) fn closed_until(&self) -> Option<u64> {
@@ -107,9 +101,10 @@ impl Fabric {
         if let Err(e) = self.doorway.unidentified.take(process, 1) {
             // The oldest of the process that has its share; if all have theirs, of that which has most.
             let own = self.doorway.unidentified.held(&process) >= UNIDENTIFIED.limit;
-            self.complain_of_process(process, format_args!(
-                "process {process} {e} connections that have not said hello: ending one that waits"
-            ));
+            self.complain_of_process(
+                process,
+                format_args!("process {process} {e} connections that have not said hello: ending one that waits"),
+            );
             if !self.end_unidentified(own.then_some(process)) || self.doorway.unidentified.take(process, 1).is_err() {
                 return;
             }

@@ -39,7 +39,7 @@ use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::listener::Listener;
 use telegraphos_transport::{Acceptor, Received, Transport};
 use telegraphos_wire::WindowLayout;
-use telegraphos_wire::link::Frame;
+use telegraphos_wire::link::{Frame, incarnation_at};
 
 use crate::control::{ControlServer, Limits};
 use crate::limit::Limiter;
@@ -321,8 +321,12 @@ impl Fabric {
         connection.ended |= ended;
         if !connection.queued {
             connection.queued = true;
-            let identified = connection.role.is_identified();
-            (if identified { &mut self.turns.identified } else { &mut self.turns.unidentified }).push_back(port);
+            if connection.role.is_identified() {
+                // Before those that have more to do than their turns allow: it may be all that it has.
+                self.turns.identified.push_front(port);
+            } else {
+                self.turns.unidentified.push_back(port);
+            }
         }
     }
 
@@ -403,6 +407,9 @@ impl Fabric {
                         }
                         if self.kept_out(port, &frame) {
                             return (flow, false);
+                        }
+                        if matches!(frame, Frame::Group { .. }) {
+                            self.work += turns::GROUP;
                         }
                         let switch = self.introduce(port, Some(&frame));
                         self.event(switch, Event::Frame { port, frame });
@@ -628,11 +635,7 @@ fn host(config: &Config, topology: Option<&Arc<Topology>>) -> Result<Vec<Hosted>
         .collect()
 }
 
-/// So that a restarted fabric does not give an incarnation again: the first join number is the seconds of the clock, in
-/// the lower half of the counter's range, which leaves at least 2^19 joins per node. (The seconds come round after six
-/// days; a restart would have to meet the same one.)
-fn base_incarnation() -> u32 {
-    const COUNTER_BITS: u32 = 20;
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    ((seconds % (1 << (COUNTER_BITS - 1))) as u32) << (32 - COUNTER_BITS)
+/// So that a restarted fabric gives no incarnation again.
+fn base_incarnation() -> u64 {
+    incarnation_at(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }

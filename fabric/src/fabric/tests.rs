@@ -97,9 +97,11 @@ fn the_process_with_the_most_connections_makes_place() {
     let many: Vec<PortId> = (0..3).map(|_| connect(&mut fabric, 9)).collect();
     let mut ended = Vec::new();
     while fabric.end_unidentified(None) {
-        let gone = of_node.iter().chain([&one]).chain(&many).find(|port| {
-            fabric.connections[**port as usize].is_none() && !ended.contains(*port)
-        });
+        let gone = of_node
+            .iter()
+            .chain([&one])
+            .chain(&many)
+            .find(|port| fabric.connections[**port as usize].is_none() && !ended.contains(*port));
         ended.push(*gone.unwrap());
     }
     let expected: Vec<PortId> = [many[0], many[1], one, many[2]].into_iter().chain(of_node).collect();

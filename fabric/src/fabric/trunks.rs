@@ -312,7 +312,10 @@ impl Fabric {
                 self.touch(port);
                 let expected = expected.unwrap_or_default();
                 let name = self.trunks[index].name.clone();
-                self.complain_of(port, format_args!("trunk {name}: {peer:?} called for it: expected process {expected}"));
+                self.complain_of(
+                    port,
+                    format_args!("trunk {name}: {peer:?} called for it: expected process {expected}"),
+                );
                 return self.trunks[index].switch;
             }
         }

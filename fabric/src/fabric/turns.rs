@@ -10,14 +10,16 @@ use std::collections::VecDeque;
 use switch_core::PortId;
 
 /// Work of one turn, in units of about a quarter of a microsecond.
-pub(super) const QUANTUM: i64 = 128;
+pub(super) const QUANTUM: i64 = 32;
 /// Debt that is remembered, at most.
-const MOST_DEBT: i64 = 64 * QUANTUM;
+const MOST_DEBT: i64 = 256 * QUANTUM;
 
 /// A frame that comes in, or one that goes out.
 pub(super) const FRAME: i64 = 1;
+/// What a group costs besides.
+pub(super) const GROUP: i64 = 3;
 /// So many bytes cost as much as a frame.
-pub(super) const BYTES: usize = 2048;
+pub(super) const BYTES: usize = 1024;
 /// A receive, or a send to a connection that had nothing to send.
 pub(super) const CALL: i64 = 8;
 

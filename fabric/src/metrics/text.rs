@@ -178,7 +178,7 @@ impl Metrics {
         let up = |p: &Port| u64::from(p.state == PortState::Up);
         let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(up(p))));
         family(e, "telegraphos_node_up", "Whether the node is present", samples)?;
-        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(u64::from(p.incarnation))));
+        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(p.incarnation)));
         family(e, "telegraphos_node_incarnation", "The node's incarnation", samples)?;
         let samples = ports.iter().map(|p| (of_port(p), Number::Counter(p.joins)));
         family(e, "telegraphos_node_joins", "How often the node joined", samples)?;

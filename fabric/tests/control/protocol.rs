@@ -101,7 +101,7 @@ prop_compose! {
         n in any::<[u64; 2]>(), faults in faults(), classes in flows(),
     ) -> Port {
         let state = [PortState::Up, PortState::Down, PortState::Crashed][state];
-        Port { node, switch, state, incarnation, since_us: n[0], joins: n[1], faults, classes }
+        Port { node, switch, state, incarnation: incarnation.into(), since_us: n[0], joins: n[1], faults, classes }
     }
 }
 

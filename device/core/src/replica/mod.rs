@@ -101,7 +101,7 @@ pub(crate) struct Replica {
     setting: Option<u32>,
     clearing: Option<u32>,
     /// Nodes with copies of this page, and their incarnations.
-    copies: BTreeMap<NodeId, u32>,
+    copies: BTreeMap<NodeId, u64>,
     /// What is to be done; a step for the first is in flight if `busy`.
     work: VecDeque<Work>,
     busy: bool,

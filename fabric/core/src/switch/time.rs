@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use telegraphos_accounts::Rate;
-use telegraphos_wire::{Class, NodeId};
 use telegraphos_wire::link::Refusal;
+use telegraphos_wire::{Class, NodeId};
 
 use super::{Place, Port, Switch};
 use crate::{Action, Attached, Bug, Notice, PortId, Violation};
