@@ -38,6 +38,16 @@ impl Shares {
         let limit = if limit < guaranteed { guaranteed } else { limit };
         Shares { capacity, spenders, guaranteed, limit }
     }
+
+    /// Whether a spender may take one of `free` units, of units that come back without the name of the spender: `held` is the most that it
+    /// can have then, which is all that is known.
+    ///
+    /// Within its guarantee it takes any free unit, beyond that only what leaves every other spender's guarantee. So a spender within its
+    /// guarantee never depends on what the others hold, as long as all of them ask first.
+    pub const fn admits(&self, free: u64, held: u64) -> bool {
+        let own = held < self.guaranteed && free > 0;
+        held < self.limit && (own || free > self.guaranteed.saturating_mul(self.spenders.saturating_sub(1)))
+    }
 }
 
 /// A spender asked for more than is there for it. The text names what it holds and the bound it met.
@@ -166,6 +176,7 @@ impl<K: Ord> Account<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec;
     use proptest::prelude::*;
 
     #[test]
@@ -193,6 +204,31 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn units_without_names_leave_every_guarantee(
+            capacity in 0u64..100,
+            spenders in 1u64..6,
+            limit in 0u64..100,
+            steps in proptest::collection::vec((0usize..6, any::<bool>()), 0..400),
+        ) {
+            let shares = Shares::half_guaranteed(capacity, spenders, limit);
+            let mut held = vec![0u64; spenders as usize];
+            for (spender, take) in steps {
+                let free = capacity - held.iter().sum::<u64>();
+                let Some(held) = held.get_mut(spender) else { continue };
+                if !take {
+                    *held = held.saturating_sub(1);
+                } else if shares.admits(free, *held) {
+                    *held += 1;
+                    prop_assert!(*held <= shares.limit.min(capacity));
+                } else {
+                    prop_assert!(*held >= shares.guaranteed);
+                }
+            }
+            let free = capacity - held.iter().sum::<u64>();
+            prop_assert!(held.iter().all(|held| *held >= shares.guaranteed || shares.admits(free, *held)));
+        }
+
         #[test]
         fn sums_hold_and_everybody_gets_the_guarantee(
             capacity in 0u64..200,

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use telegraphos_fabric::link::LinkClient;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -210,7 +210,7 @@ impl Honest {
 
     fn store(&mut self, dst: NodeId, tag: u32) -> Result<(), Failure> {
         self.credits -= 1;
-        let body = Body::Write { at: AT, context: 0, size: 8, data: 0 };
+        let body = Body::Write { at: AT, context: 0, epoch: ImportEpoch::default(), size: 8, data: 0 };
         Ok(self.link.send(&self.packet(dst, tag, body))?)
     }
 

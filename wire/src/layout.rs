@@ -225,6 +225,8 @@ const GENERATION: Field = field("generation", 24, 8, Show::Dec);
 const DATA: Field = field("data", 32, 8, Show::Hex);
 const LENGTH: Field = field("length", 44, 4, Show::Dec);
 const CONTEXT: Field = field("context", 48, 2, Show::Dec);
+const IMPORT: Field = field("import", 50, 2, Show::Dec);
+const EPOCH: Field = field("epoch", 52, 4, Show::Dec);
 const STATUS: Field = field("status", 50, 2, Show::Status);
 const RIGHTS: Field = field("rights", 52, 2, Show::Rights);
 const NEW_PAGE: Field = field("new_page", 44, 4, Show::Dec);
@@ -241,7 +243,7 @@ const fn checked(kind: Kind, check: Check) -> Kind {
 /// Every kind of packet. `at` counts from the start of the packet.
 pub const PACKETS: &[Kind] = &[
     checked(
-        packet(packet::WRITE, "write", Class::Request, &[SIZE, PAGE, OFFSET, GENERATION, DATA, CONTEXT]),
+        packet(packet::WRITE, "write", Class::Request, &[SIZE, PAGE, OFFSET, GENERATION, DATA, CONTEXT, IMPORT, EPOCH]),
         Check::Access,
     ),
     checked(packet(packet::READ, "read", Class::Request, &[SIZE, PAGE, OFFSET, GENERATION, CONTEXT]), Check::Access),
@@ -274,6 +276,8 @@ pub const PACKETS: &[Kind] = &[
                 GENERATION,
                 field("operand", 32, 8, Show::Hex),
                 CONTEXT,
+                IMPORT,
+                EPOCH,
                 field("compare", HEADER_LEN, 8, Show::Hex),
             ],
         )
@@ -285,20 +289,30 @@ pub const PACKETS: &[Kind] = &[
     Kind {
         check: Check::Block,
         tail: Tail::Block,
-        ..packet(packet::WRITE_BLOCK, "write-block", Class::Request, &[PAGE, OFFSET, GENERATION, LENGTH, CONTEXT])
+        ..packet(
+            packet::WRITE_BLOCK,
+            "write-block",
+            Class::Request,
+            &[PAGE, OFFSET, GENERATION, LENGTH, CONTEXT, IMPORT, EPOCH],
+        )
     },
     checked(
         packet(
             packet::ENQUEUE,
             "enqueue",
             Class::Enqueue,
-            &[SIZE, PAGE, OFFSET, GENERATION, DATA, field("after", 44, 4, Show::Dec), CONTEXT],
+            &[SIZE, PAGE, OFFSET, GENERATION, DATA, field("after", 44, 4, Show::Dec), CONTEXT, IMPORT, EPOCH],
         ),
         Check::Word,
     ),
     packet(packet::RESERVE, "reserve", Class::Request, &[PAGE, OFFSET, GENERATION, field("imports", 44, 4, Show::Dec)]),
     checked(
-        packet(packet::UPDATE, "update", Class::Request, &[SIZE, PAGE, OFFSET, GENERATION, DATA, CONTEXT]),
+        packet(
+            packet::UPDATE,
+            "update",
+            Class::Request,
+            &[SIZE, PAGE, OFFSET, GENERATION, DATA, CONTEXT, IMPORT, EPOCH],
+        ),
         Check::Access,
     ),
     packet(

@@ -41,11 +41,11 @@ pub mod window;
 
 pub use cstruct::{CField, CStruct};
 pub use error::Status;
-pub use packet::{AtomicOp, Block, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights};
+pub use packet::{AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, Packet, RemoteAddr, Rights};
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
-pub const PROTOCOL_VERSION: u8 = 1;
+pub const PROTOCOL_VERSION: u8 = 2;
 
 /// log2 of the import and export unit in bytes (64 KiB): one import slot, one grant, one context page stride.
 pub const UNIT_SHIFT: u32 = 16;

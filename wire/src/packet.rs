@@ -90,6 +90,19 @@ pub struct RemoteAddr {
     pub generation: u64,
 }
 
+/// Which stores belong together: if one of them is lost, those behind it are lost, too.
+///
+/// A board gives each import an epoch when it is opened, and another one when the driver acknowledges a refusal; no two openings or
+/// acknowledgements of a board have the same one (modulo 2^32). The receiver of a store that it refuses refuses every later one of the same
+/// import and epoch, so that none passes a lost one (SPEC I8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct ImportEpoch {
+    /// Number of the import in the sender's table.
+    pub import: u16,
+    /// Its present epoch.
+    pub epoch: u32,
+}
+
 /// A segment name, NUL-padded.
 pub type Name = [u8; 64];
 
@@ -141,6 +154,8 @@ pub enum Body {
         at: RemoteAddr,
         /// The issuing context.
         context: u16,
+        /// Its import.
+        epoch: ImportEpoch,
         /// Bytes.
         size: u8,
         /// Value.
@@ -172,6 +187,8 @@ pub enum Body {
         at: RemoteAddr,
         /// The issuing context.
         context: u16,
+        /// Its import.
+        epoch: ImportEpoch,
         /// Bytes: 4 or 8.
         size: u8,
         /// What to do.
@@ -196,6 +213,8 @@ pub enum Body {
         at: RemoteAddr,
         /// The issuing context.
         context: u16,
+        /// Its import.
+        epoch: ImportEpoch,
         /// The bytes.
         data: Block,
     },
@@ -205,6 +224,8 @@ pub enum Body {
         at: RemoteAddr,
         /// The issuing context.
         context: u16,
+        /// Its import.
+        epoch: ImportEpoch,
         /// Bytes of the element.
         size: u8,
         /// The element.
@@ -226,6 +247,8 @@ pub enum Body {
         at: RemoteAddr,
         /// The issuing context.
         context: u16,
+        /// Its import.
+        epoch: ImportEpoch,
         /// Bytes.
         size: u8,
         /// Value.
@@ -388,6 +411,18 @@ impl Body {
             | Body::Fill { at, .. }
             | Body::Rehome { at, .. } => at.page,
             _ => 0,
+        }
+    }
+
+    /// The import and epoch of a request that changes memory; `None` for others.
+    pub fn epoch(&self) -> Option<ImportEpoch> {
+        match self {
+            Body::Write { epoch, .. }
+            | Body::Update { epoch, .. }
+            | Body::Atomic { epoch, .. }
+            | Body::WriteBlock { epoch, .. }
+            | Body::Enqueue { epoch, .. } => Some(*epoch),
+            _ => None,
         }
     }
 
@@ -589,8 +624,7 @@ impl Packet {
     ///
     /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 (in requests) high half of target, 16 page, 20 offset,
     /// 24 generation, 32 data, 40 length or (in requests) low half of target, 44 block length, or after, imports, holds, new page; 48 context or
-    /// writer, new home, last, mode; 50 status, 52 rights,
-    /// 54 zero, 56 incarnation. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
+    /// writer, new home, last, mode; 50 status, 52 rights, 54 zero; of requests that change memory 50 import, 52 its epoch; 56 incarnation. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let mut header = [0; HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -603,6 +637,10 @@ impl Packet {
             put(40, &(self.target as u32).to_le_bytes());
             put(12, &((self.target >> 32) as u32).to_le_bytes());
         }
+        if let Some(ImportEpoch { import, epoch }) = self.body.epoch() {
+            put(50, &import.to_le_bytes());
+            put(52, &epoch.to_le_bytes());
+        }
         let mut addr = |at: &RemoteAddr, context: u16, size: u8| {
             put(2, &[size]);
             put(16, &at.page.to_le_bytes());
@@ -614,7 +652,7 @@ impl Packet {
         let compared: [u8; ATOMIC_LEN];
         let mut payload: &[u8] = &[];
         let kind = match &self.body {
-            Body::Write { at, context, size, data } => {
+            Body::Write { at, context, size, data, .. } => {
                 addr(at, *context, *size);
                 put(32, &data.to_le_bytes());
                 WRITE
@@ -631,7 +669,7 @@ impl Packet {
                 payload = &lookup;
                 LOOKUP
             }
-            Body::Atomic { at, context, size, op, operand, compare } => {
+            Body::Atomic { at, context, size, op, operand, compare, .. } => {
                 addr(at, *context, *size);
                 put(3, &[*op as u8]);
                 put(32, &operand.to_le_bytes());
@@ -644,19 +682,19 @@ impl Packet {
                 put(44, &length.to_le_bytes());
                 READ_BLOCK
             }
-            Body::WriteBlock { at, context, data } => {
+            Body::WriteBlock { at, context, data, .. } => {
                 addr(at, *context, 0);
                 put(44, &(data.len() as u32).to_le_bytes());
                 payload = data;
                 WRITE_BLOCK
             }
-            Body::Enqueue { at, context, size, data, after } => {
+            Body::Enqueue { at, context, size, data, after, .. } => {
                 addr(at, *context, *size);
                 put(32, &data.to_le_bytes());
                 put(44, &after.to_le_bytes());
                 ENQUEUE
             }
-            Body::Update { at, context, size, data } => {
+            Body::Update { at, context, size, data, .. } => {
                 addr(at, *context, *size);
                 put(32, &data.to_le_bytes());
                 UPDATE
@@ -774,10 +812,12 @@ impl Packet {
         let status = Status::from_u16(u16::from_le_bytes(get(bytes, 50)));
         let rights = Rights(u16::from_le_bytes(get(bytes, 52)));
         let at = RemoteAddr { page, offset, generation };
+        let epoch =
+            ImportEpoch { import: u16::from_le_bytes(get(bytes, 50)), epoch: u32::from_le_bytes(get(bytes, 52)) };
         let body = match kind {
             WRITE => {
                 check_access(offset, size)?;
-                Body::Write { at, context, size, data }
+                Body::Write { at, context, epoch, size, data }
             }
             READ => {
                 check_access(offset, size)?;
@@ -796,18 +836,18 @@ impl Packet {
                 }
                 let op = AtomicOp::from_u8(bytes[3]).ok_or(PacketError::Atomic(bytes[3]))?;
                 let compare = u64::from_le_bytes(get(bytes, HEADER_LEN));
-                Body::Atomic { at, context, size, op, operand: data, compare }
+                Body::Atomic { at, context, epoch, size, op, operand: data, compare }
             }
             ENQUEUE => {
                 check_access(offset, size)?;
                 if size < 4 {
                     return Err(PacketError::Size(size));
                 }
-                Body::Enqueue { at, context, size, data, after: block }
+                Body::Enqueue { at, context, epoch, size, data, after: block }
             }
             UPDATE => {
                 check_access(offset, size)?;
-                Body::Update { at, context, size, data }
+                Body::Update { at, context, epoch, size, data }
             }
             JOIN => Body::Join { at, mode: context, keep: block != 0 },
             MOVE => Body::Move { at, page: block, generation: data },
@@ -830,7 +870,7 @@ impl Packet {
             }
             WRITE_BLOCK => {
                 check_block(offset, payload)?;
-                Body::WriteBlock { at, context, data: Arc::from(&bytes[HEADER_LEN..]) }
+                Body::WriteBlock { at, context, epoch, data: Arc::from(&bytes[HEADER_LEN..]) }
             }
             ATOMIC_REPLY => Body::AtomicReply { status, data },
             BLOCK_REPLY => Body::BlockReply { status, data: Arc::from(&bytes[HEADER_LEN..]) },
@@ -865,19 +905,17 @@ mod tests {
         });
         let at2 = at.clone();
         let size = prop_oneof![Just(1u8), Just(2), Just(4), Just(8)];
+        let of = |data: u64| ImportEpoch { import: data as u16, epoch: (data >> 32) as u32 };
         let status = any::<u16>().prop_map(Status::from_u16);
         prop_oneof![
-            (at.clone(), any::<u16>(), size.clone(), any::<u64>()).prop_map(|(at, context, size, data)| Body::Write {
-                at,
-                context,
-                size,
-                data
-            }),
+            (at.clone(), any::<u16>(), size.clone(), any::<u64>())
+                .prop_map(move |(at, context, size, data)| Body::Write { at, context, epoch: of(data), size, data }),
             (at.clone(), any::<u16>(), size).prop_map(|(at, context, size)| Body::Read { at, context, size }),
             (at.clone(), any::<u16>(), any::<bool>(), 1u8..=3, any::<u64>(), any::<u64>()).prop_map(
-                |(at, context, wide, op, operand, compare)| Body::Atomic {
+                move |(at, context, wide, op, operand, compare)| Body::Atomic {
                     at,
                     context,
+                    epoch: of(compare),
                     size: if wide { 8 } else { 4 },
                     op: AtomicOp::from_u8(op).unwrap(),
                     operand,
@@ -889,8 +927,9 @@ mod tests {
                 context,
                 length
             }),
-            (at, any::<u16>(), proptest::collection::vec(any::<u8>(), 1..8))
-                .prop_map(|(at, context, data)| Body::WriteBlock { at, context, data: data.into() }),
+            (at, any::<u16>(), proptest::collection::vec(any::<u8>(), 1..8)).prop_map(move |(at, context, data)| {
+                Body::WriteBlock { at, context, epoch: of(at.generation), data: data.into() }
+            }),
             (status.clone(), proptest::collection::vec(any::<u8>(), 0..40))
                 .prop_map(|(status, data)| Body::BlockReply { status, data: data.into() }),
             (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::AtomicReply { status, data }),
@@ -902,8 +941,8 @@ mod tests {
             status.clone().prop_map(|status| Body::WriteAck { status }),
             (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::ReadReply { status, data }),
             (at2.clone(), any::<u16>(), prop_oneof![Just(1u8), Just(8)], any::<u64>(), any::<u8>()).prop_map(
-                |(at, context, size, data, kind)| match kind % 7 {
-                    0 => Body::Update { at, context, size, data },
+                move |(at, context, size, data, kind)| match kind % 7 {
+                    0 => Body::Update { at, context, epoch: of(data), size, data },
                     1 => Body::Reflected { at, size, data, writer: context },
                     2 => Body::Join { at, mode: context, keep: data & 1 == 1 },
                     5 => Body::Move { at, page: at.page ^ 1, generation: data },
@@ -918,9 +957,10 @@ mod tests {
             ),
             status.clone().prop_map(|status| Body::CopyAck { status }),
             (at2.clone(), any::<u16>(), any::<bool>(), any::<u64>(), any::<u32>()).prop_map(
-                |(at, context, wide, data, after)| Body::Enqueue {
+                move |(at, context, wide, data, after)| Body::Enqueue {
                     at,
                     context,
+                    epoch: of(data),
                     size: if wide { 8 } else { 4 },
                     data,
                     after
@@ -976,7 +1016,8 @@ mod tests {
             packet.encode(&mut big);
             assert!(matches!(Packet::decode(&big), Err(PacketError::Block { .. })), "{length}");
         }
-        let body = Body::WriteBlock { at, context: 0, data: Arc::from([0u8; 17].as_slice()) };
+        let body =
+            Body::WriteBlock { at, context: 0, epoch: ImportEpoch::default(), data: Arc::from([0u8; 17].as_slice()) };
         big.clear();
         Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body }.encode(&mut big);
         assert!(matches!(Packet::decode(&big), Err(PacketError::Block { .. })));

@@ -9,7 +9,7 @@ use crate::hib::Hib;
 use crate::imports::{Asked, Sent};
 use crate::{Action, LostStore, Notice};
 use std::collections::VecDeque;
-use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status};
+use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, Status};
 
 /// An accepted enqueue that has not been sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +29,8 @@ pub(crate) struct Line {
     queue: RemoteAddr,
     /// The import, while it is open.
     import: Option<u16>,
+    /// What identifies its elements at the queue's node.
+    epoch: ImportEpoch,
     /// Reserved at the queue's node; none while the import is being opened.
     hold: Option<u32>,
     unacknowledged: u32,
@@ -40,6 +42,13 @@ impl Hib {
     fn line(&mut self, number: u16) -> Option<&mut Line> {
         let opening = self.issuer.open_import(number).filter(|import| import.queue)?.opening;
         self.issuer.lines.get_mut(&opening)
+    }
+
+    /// An import has another epoch.
+    pub(crate) fn begin_epoch_of_line(&mut self, number: u16, epoch: u32) {
+        if let Some(line) = self.line(number) {
+            line.epoch.epoch = epoch;
+        }
     }
 
     /// Whether an import waits for its hold slots.
@@ -75,9 +84,10 @@ impl Hib {
             if in_vain >= peer.enqueuers.len() {
                 return;
             }
-            if !own && self.link.as_ref().is_none_or(|link| link.credits[Class::Enqueue as usize] == 0) {
+            if !own && !self.has_credit(node, Class::Enqueue) {
                 return;
             }
+            let peer = &mut self.issuer.peers[usize::from(node)];
             let Some(opening) = peer.enqueuers.pop_front() else { return };
             let Some(line) = self.issuer.lines.get(&opening) else { continue };
             let Some(behind) = line.waiting.front().map(|waiting| waiting.behind) else { continue };
@@ -98,7 +108,7 @@ impl Hib {
         let Some(line) = self.issuer.lines.get_mut(&opening) else { return };
         let Some(Waiting { at, size, data, .. }) = line.waiting.pop_front() else { return };
         line.unacknowledged += 1;
-        let (import, context) = (line.import, line.context);
+        let (import, context, epoch) = (line.import, line.context, line.epoch);
         if let Some(link) = self.link.as_mut().filter(|_| !own) {
             link.credits[Class::Enqueue as usize] -= 1; // The caller has seen one.
         }
@@ -108,19 +118,22 @@ impl Hib {
             }
             None => self.issuer.waiting_total -= 1,
         }
-        let (after, target) = (self.issuer.peers[usize::from(node)].requests, self.target(node));
-        let tag = self.issuer.take_tag(node, Sent::Element { opening });
-        let body = Body::Enqueue { at, context, size, data, after };
+        let target = self.target(node);
+        let peer = &mut self.issuer.peers[usize::from(node)];
+        peer.elements += 1;
+        let after = peer.requests;
+        let tag = self.issuer.take_tag(node, Sent::Element { opening, epoch: epoch.epoch });
+        let body = Body::Enqueue { at, context, epoch, size, data, after };
         let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
         self.transmit(packet, out);
     }
 
     /// An element has been acknowledged or refused.
-    pub(crate) fn element_finished(&mut self, opening: u64, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn element_finished(&mut self, opening: u64, epoch: u32, status: Status, out: &mut Vec<Action>) {
         let Some(line) = self.issuer.lines.get_mut(&opening) else { return };
         line.unacknowledged = line.unacknowledged.saturating_sub(1);
         if let Some(import) = line.import {
-            return self.store_finished(import, status, out);
+            return self.store_finished(import, epoch, status, out);
         }
         if !status.is_ok() {
             // Nobody is there to be told; no later element passes a lost one.
@@ -194,6 +207,7 @@ impl Hib {
         let line = Line {
             node,
             context,
+            epoch: self.epoch_of(number),
             queue: at,
             import: Some(number),
             hold: None,

@@ -280,7 +280,8 @@ impl Hib {
             self.consumed(Class::Enqueue);
         }
         let Body::Enqueue { at, data, .. } = packet.body else { return };
-        match self.admit(&packet) {
+        let admitted = if self.is_behind_refused(&packet) { Err(Status::Cut) } else { self.admit(&packet) };
+        match admitted {
             Ok(()) => {
                 if let Some(queue) = self.server.queues.get_mut(&at.page) {
                     queue.held.push_back(Element { packet, data });
@@ -355,8 +356,10 @@ impl Hib {
                 return;
             }
             let source = element.as_ref().map_or(self.config.node, |e| e.packet.src);
+            let behind_refused = element.as_ref().is_some_and(|element| self.is_behind_refused(&element.packet));
             // Checked where it is used: bus mastering may be off now.
             let place = match (&element, self.server.grants.get(&page)) {
+                _ if behind_refused => Err(Status::Cut),
                 (Some(Element { packet: Packet { body: Body::Enqueue { at, .. }, .. }, .. }), _) => {
                     self.translate(source, at, u64::from(size), Rights::ENQUEUE)
                 }

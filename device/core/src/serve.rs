@@ -7,6 +7,7 @@
 use crate::config::Bug;
 use crate::hib::{Hib, Purpose};
 use crate::queue::Queue;
+use crate::refusals::Refusals;
 use crate::replica::{Replicas, Served};
 use crate::{Action, HibConfig, Notice, Step, StepResult};
 use std::collections::{BTreeMap, VecDeque};
@@ -70,6 +71,7 @@ pub(crate) struct Server {
     /// Per source: its life, and how many of its requests have been performed since both nodes live their present lives, modulo 2^32.
     performed: Vec<(u64, u32)>,
     clearing: Vec<Clearing>,
+    pub(crate) refusals: Refusals,
 }
 
 /// Whether the bit of `node` is set; all ones admits every node, also those beyond the bits.
@@ -91,6 +93,7 @@ impl Server {
             generation: 0,
             inbound: vec![VecDeque::new(); config.window.nodes() as usize],
             clearing: Vec::new(),
+            refusals: Refusals::new(config.window.nodes(), config.imports),
         }
     }
 
@@ -291,6 +294,10 @@ impl Hib {
             let packet = request.packet.clone();
             // A store or load meant for an earlier life of this node comes too late: one before it may have been lost.
             let late = source != self.config.node && packet.target != self.incarnation;
+            if !late && self.is_behind_refused(&packet) {
+                self.refuse(source, packet, Status::Cut, out);
+                continue;
+            }
             if !late {
                 self.in_service(source, Some(packet.body.page()));
                 match self.serve_replica(source, &packet, out) {
@@ -467,8 +474,26 @@ impl Hib {
         served || self.issuer.peers[own].stores_to(page)
     }
 
-    /// Answers a request that has left the queue of its source.
+    /// Whether a request comes behind a store of its import that has been refused, so that it is refused, too (SPEC I8).
+    pub(crate) fn is_behind_refused(&self, packet: &Packet) -> bool {
+        packet.body.epoch().is_some_and(|epoch| self.server.refusals.is_refused(packet.src, epoch))
+    }
+
+    /// Answers a request that has left the queue of its source. A store that is refused takes with it what comes behind it.
     pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body, out: &mut Vec<Action>) {
+        if let (Body::WriteAck { status }, Some(epoch)) = (&body, packet.body.epoch()) {
+            let lost = match packet.body {
+                Body::Write { .. } | Body::Enqueue { .. } => !status.is_ok(),
+                // The copy sends it to the new home, or knows by this that its page has none; it is not lost here.
+                Body::Update { .. } => !matches!(status, Status::Ok | Status::NotHome | Status::Moving),
+                // Atomics and blocks fail for themselves: what has launched them learns it.
+                _ => false,
+            };
+            // Of an earlier life is also what will come behind it.
+            if lost && *status != Status::Reset && !self.config.has(Bug::ForgetRefusal) {
+                self.server.refusals.remember(packet.src, epoch);
+            }
+        }
         let reply = Packet {
             src: self.config.node,
             dst: packet.src,
@@ -545,6 +570,7 @@ impl Hib {
         }
         self.server.segments.clear();
         self.server.clearing.clear();
+        self.server.refusals.clear();
         for source in 0..self.server.inbound.len() {
             let queue = &mut self.server.inbound[source];
             let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));

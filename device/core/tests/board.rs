@@ -6,9 +6,9 @@
 mod common;
 
 use common::{Cluster, EVENTS, EXPORTS, name64};
-use hib_core::{Bar, Bug, Event, Notice};
+use hib_core::{Bar, Bug, Event, Notice, Step};
 use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::regs::Register;
+use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, Status, UNIT, context, event};
 
 const RW: Rights = Rights(3);
@@ -127,6 +127,88 @@ fn i7_quiet_reports_stores_that_were_never_sent() {
         c.settle();
         assert_eq!(c.quiet_word(0, 5), (Status::NotGranted as u16, 44));
     }
+}
+
+/// A store into exported memory.
+fn is_remote_store(step: &Step) -> bool {
+    matches!(step, Step::Store { address, .. } if *address >= EXPORTS)
+}
+
+/// Node 0 has lost a store to node 1, and waits in a quiet of everything for one to node 2, which is held.
+fn quiet_with_a_loss(seed: u64, bug: Option<Bug>, cookie: u64) -> Cluster {
+    let mut c = pair(seed, bug);
+    let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
+    assert_eq!(c.admin(1, clear).status, 0);
+    let two = c.address(2, 0, 0);
+    c.store(0, two, 8, 7);
+    c.hold_next(2, is_remote_store);
+    let one = c.address(1, 0, 0);
+    if seed % 2 == 0 {
+        c.store(0, one, 8, 1);
+        c.start_quiet(0, 5, context::QUIET_ALL, cookie);
+    } else {
+        // The loss is known, and not acknowledged, when the quiet is issued.
+        c.store(0, one, 8, 1);
+        c.settle();
+        c.start_quiet(0, 5, context::QUIET_ALL, cookie);
+    }
+    c.settle();
+    assert_ne!(c.quiet_word(0, 5).1, cookie, "the quiet waits");
+    c
+}
+
+#[test]
+fn i7_e19_an_acknowledgement_takes_no_loss_from_a_quiet_that_waits() {
+    sees(
+        |seed, bug| {
+            let mut c = quiet_with_a_loss(seed, bug, 44);
+            let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
+            assert_eq!(c.admin(0, ack).status, 0);
+            // Nor does what comes after the acknowledgement: an import under the same number.
+            if seed % 3 == 0 {
+                let clear = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
+                assert_eq!(c.admin(0, clear).status, 0);
+                c.export(1, "other", 0, 2, RW);
+                c.import(0, 1, "other", 1, 0);
+            }
+            c.release();
+            c.settle();
+            let found = c.quiet_word(0, 5);
+            if found != (Status::NotGranted as u16, 44) {
+                return Err(format!("the quiet that waited for a lost store says {found:?}"));
+            }
+            if c.quiet(0, context::QUIET_ALL, 45) != 0 {
+                return Err("a quiet behind the acknowledgement reports what was acknowledged".into());
+            }
+            Ok(())
+        },
+        Bug::QuietReadsPresentError,
+    );
+}
+
+#[test]
+fn i7_a_quiet_does_not_wait_for_stores_behind_an_acknowledged_loss() {
+    let mut c = pair(2, None);
+    let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
+    assert_eq!(c.admin(1, clear).status, 0);
+    let two = c.address(2, 0, 0);
+    c.store(0, two, 8, 7);
+    c.hold_next(2, is_remote_store);
+    let (bad, good) = (c.address(1, 0, 0), c.address(1, 1, 0));
+    for i in 0..20 {
+        c.store(0, bad, 8, i);
+    }
+    c.start_quiet(0, 5, context::QUIET_ALL, 44);
+    c.settle();
+    assert_eq!(c.admin(0, Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() }).status, 0);
+    // As many as the quiet has waited for, and these are not performed.
+    for i in 0..20 {
+        c.store(0, good, 8, i);
+    }
+    c.release();
+    c.hold_next(1, is_remote_store);
+    c.settle();
+    assert_eq!(c.quiet_word(0, 5), (Status::NotGranted as u16, 44));
 }
 
 #[test]
@@ -583,6 +665,61 @@ fn import_clear_waits_for_its_stores() {
         c.settle();
         assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Unmapped as u16);
     }
+}
+
+/// What a driver does that finds a board left in use by one that crashed, and what comes of the stores of a peer that knows the old grants.
+fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
+    let mut c = pair(seed, bug);
+    let address = c.address(1, 0, 0);
+    for _ in 0..c.rng.below(20) {
+        c.store(0, address, 8, 0x5a5a);
+        c.step();
+    }
+    c.event(1, Event::BusMaster(false));
+    let incarnation = c.nodes[1].hib.incarnation();
+    let old = c.lookup(0, 1, "seg");
+    if reset {
+        c.register(1, Register::Control, regs::CONTROL_RESET);
+        while c.nodes[1].hib.register(Register::Control) & regs::CONTROL_RESET != 0 {
+            assert!(c.step(), "the reset never completes");
+        }
+        assert_eq!(c.nodes[1].hib.incarnation(), incarnation + 1);
+        assert_eq!(c.nodes[1].hib.register(Register::AdminBase), 0, "the next driver finds nothing left");
+    } else {
+        while !c.nodes[1].hib.is_quiescent() {
+            assert!(c.step(), "steps in flight never complete");
+        }
+    }
+    c.nodes[1].ram.fill(0); // The memory is somebody else's by now.
+    c.event(1, Event::BusMaster(true));
+    c.settle();
+    // Also not from a peer that knows of the reset and claims the old grant again.
+    let incarnation = c.nodes[1].hib.incarnation();
+    c.event(0, Event::NodeUp { node: 1, incarnation });
+    c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
+    let forged = Command {
+        opcode: admin::IMPORT_SET,
+        import: 1,
+        node: 1,
+        count: 2,
+        generation: old.generation,
+        length: old.length,
+        rights: RW.0,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, forged).status, 0);
+    c.store(0, address, 8, 0x5a5a);
+    c.settle();
+    if c.nodes[1].ram.iter().any(|b| *b != 0) {
+        return Err("a store landed under a grant of the driver before".into());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_board_that_a_crashed_driver_left_in_use_is_reset_before_it_may_write() {
+    assert!((0..SEEDS).any(|seed| take_over(seed, None, false).is_err()), "without a reset nothing is wrong");
+    sees(|seed, bug| take_over(seed, bug, true), Bug::KeepGrantsOnReset);
 }
 
 #[test]

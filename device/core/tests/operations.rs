@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Cluster, EXPORTS, LaunchStep, Rng, key_of};
-use hib_core::{Bar, Bug, Event, KEY_ATTEMPTS, Launching, MAX_COPY};
+use hib_core::{Bar, Bug, Event, KEY_ATTEMPTS, Launching, MAX_COPY, Step};
 use telegraphos_wire::admin::{self, Command, CounterCommand, LaunchCommand};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::{self, Register};
@@ -580,6 +580,49 @@ fn a_failure_is_latched_on_the_import_it_concerns() {
             assert_eq!(c.quiet(0, import, 70 + import), wanted, "import {import}, {gone} gone, get {get}");
         }
     }
+}
+
+/// A quiet of one import waits for the operations that use it; one that fails does so for the other import as well, and whatever is
+/// acknowledged meanwhile.
+#[test]
+fn i7_e19_a_failed_operation_belongs_to_each_quiet_that_waits_for_it() {
+    let check = |bug: Option<Bug>| {
+        let mut failed = 0;
+        for (scope, copy) in [(0, true), (1, true), (1, false), (context::QUIET_ALL, true)] {
+            let mut c = three(1, bug);
+            // A second copy of the same imports is held, so that the quiet waits.
+            let (own, far, other) = (c.address(0, 0, 0), c.address(1, 0, 0), c.address(1, 1, 0));
+            let steps = if copy {
+                let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+                Cluster::copy_steps(launch, far, own, 100)
+            } else {
+                Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 1, 0, far)
+            };
+            let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
+            assert_eq!(c.admin(1, clear).status, 0);
+            for step in steps {
+                c.launch_step(0, 0, 2, step);
+            }
+            let launch = Launch { operation: Operation::Copy, notify: false, cookie: 2 };
+            for step in Cluster::copy_steps(launch, other, own, 64) {
+                c.launch_step(0, 0, 3, step);
+            }
+            c.start_quiet(0, 5, scope, 44);
+            c.hold_next(0, |step| matches!(step, Step::LoadBlock { length: 64, .. }));
+            c.settle();
+            assert_eq!(c.done(0, 0, 2), (Status::NotGranted as u16, 1));
+            assert_ne!(c.quiet_word(0, 5).1, 44, "scope {scope}: the quiet waits");
+            let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
+            assert_eq!(c.admin(0, ack).status, 0);
+            c.release();
+            c.settle();
+            failed += u32::from(c.quiet_word(0, 5) == (Status::NotGranted as u16, 44));
+            assert_eq!(c.quiet(0, scope, 45), 0, "scope {scope}: what is acknowledged");
+        }
+        failed
+    };
+    assert_eq!(check(None), 4);
+    assert_eq!(check(Some(Bug::QuietReadsPresentError)), 0, "the check is blind");
 }
 
 #[test]

@@ -11,7 +11,9 @@ use hib_core::{Bar, Bug, Event, HibConfig, Notice};
 use telegraphos_wire::admin::{self, Command, QueueCommand};
 use telegraphos_wire::queue::{HEAD_WORD, TAIL_WORD};
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Aperture, AtomicOp, Body, Packet, RemoteAddr, Rights, Status, UNIT, context, event};
+use telegraphos_wire::{
+    Aperture, AtomicOp, Body, ImportEpoch, Packet, RemoteAddr, Rights, Status, UNIT, context, event,
+};
 
 /// Window slot of the import of the queue, and its number.
 const SLOT: u32 = 8;
@@ -369,7 +371,9 @@ fn accesses_that_are_no_enqueue_are_refused_with_their_reason() {
 
 /// A packet of node 0 that its own board would never send.
 fn forged(c: &mut Cluster, at: RemoteAddr, size: u8) -> Status {
-    let body = Body::Enqueue { at, context: 0, size, data: 9, after: 0 };
+    // As if each came through an import of its own: behind a refused one of the same they would all be refused.
+    let epoch = ImportEpoch { import: 0, epoch: c.cookie() as u32 };
+    let body = Body::Enqueue { at, context: 0, epoch, size, data: 9, after: 0 };
     let (incarnation, target) = (c.nodes[0].hib.incarnation(), c.nodes[1].hib.incarnation());
     c.nodes[1].notices.clear();
     c.event(1, Event::Packet(Packet { src: 0, dst: 1, tag: 0xfff_0000, incarnation, target, body }));

@@ -14,7 +14,9 @@ use hib_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
 use switch_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
-use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, event};
+use telegraphos_wire::{
+    AtomicOp, Body, Class, ImportEpoch, MAX_BLOCK, Packet, RemoteAddr, Rights, Status, UNIT, event,
+};
 
 /// Everybody stores unique values to two words, at random moments; the values that each copy had are checked.
 fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(), String> {
@@ -328,7 +330,7 @@ fn what_cannot_be_is_refused() {
     assert_eq!(word(&c, 1, 0), 0);
     assert_eq!(c.nodes[1].hib.counters().refused, refused + 1);
     // Updates of somebody who is not a copy.
-    let update = Body::Update { at, context: 0, size: 8, data: 0xbad };
+    let update = Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 0xbad };
     let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
     assert_eq!(c.admin(2, leave).status, 0);
     let target = c.nodes[0].hib.incarnation();

@@ -388,21 +388,22 @@ fn malformed_bytes_end_their_port() {
 fn an_absent_node_is_answered_for_in_kind() {
     let status = Status::NodeDown;
     let name = [0; 64];
+    let epoch = telegraphos_wire::ImportEpoch { import: 7, epoch: 2 };
     let at = telegraphos_wire::RemoteAddr { page: 3, offset: 8, generation: 1 };
     for (request, reply) in [
-        (Body::Write { at, context: 1, size: 8, data: 5 }, Body::WriteAck { status }),
+        (Body::Write { at, context: 1, epoch, size: 8, data: 5 }, Body::WriteAck { status }),
         (Body::Read { at, context: 1, size: 4 }, Body::ReadReply { status, data: u64::MAX }),
         (
             Body::Lookup { name: Box::new(name), secret: [0; 16], uid: 0, rights: Rights::READ },
             Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0), width: 0 },
         ),
         (
-            Body::Atomic { at, context: 1, size: 8, op: AtomicOp::Add, operand: 1, compare: 0 },
+            Body::Atomic { at, context: 1, epoch, size: 8, op: AtomicOp::Add, operand: 1, compare: 0 },
             Body::AtomicReply { status, data: u64::MAX },
         ),
-        (Body::Enqueue { at, context: 1, size: 4, data: 5, after: 0 }, Body::WriteAck { status }),
+        (Body::Enqueue { at, context: 1, epoch, size: 4, data: 5, after: 0 }, Body::WriteAck { status }),
         (Body::Reserve { at, imports: 1 }, Body::ReserveReply { status, holds: 0 }),
-        (Body::WriteBlock { at, context: 1, data: [1, 2, 3].into() }, Body::WriteAck { status }),
+        (Body::WriteBlock { at, context: 1, epoch, data: [1, 2, 3].into() }, Body::WriteAck { status }),
         (Body::ReadBlock { at, context: 1, length: 9 }, Body::BlockReply { status, data: [].into() }),
     ] {
         let mut switch = Switch::new(SwitchConfig::new(4)).unwrap();

@@ -97,10 +97,11 @@ mod tests {
     #[test]
     fn frames_have_their_length_on_the_wire() {
         let at = RemoteAddr { page: 1, offset: 2, generation: 3 };
+        let epoch = telegraphos_wire::ImportEpoch { import: 4, epoch: 5 };
         let bodies = [
-            Body::Write { at, context: 0, size: 8, data: 5 },
-            Body::Atomic { at, context: 0, size: 8, op: AtomicOp::Add, operand: 1, compare: 0 },
-            Body::WriteBlock { at, context: 0, data: Block::from(vec![7; 1000]) },
+            Body::Write { at, context: 0, epoch, size: 8, data: 5 },
+            Body::Atomic { at, context: 0, epoch, size: 8, op: AtomicOp::Add, operand: 1, compare: 0 },
+            Body::WriteBlock { at, context: 0, epoch, data: Block::from(vec![7; 1000]) },
             Body::WriteAck { status: Status::Ok },
         ];
         let packet = |body| Packet { src: 1, dst: 2, tag: 3, incarnation: 4, target: 5, body };

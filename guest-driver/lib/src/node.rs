@@ -33,7 +33,7 @@ pub(crate) struct Inner {
     pub(crate) unit: u64,
     context: u8,
     key: Key,
-    style: AtomicU8,
+    pub(crate) style: AtomicU8,
     pub(crate) slots: Slots,
     /// Who sleeps looks this often anyway: whether the board is still there, and for what another process has heard.
     pub(crate) look_every: Duration,
@@ -134,12 +134,18 @@ impl Node {
         if u64::from(info.abi) != uapi::ABI_VERSION {
             return Err(Error::Abi { path, found: info.abi, expected: uapi::ABI_VERSION as u32 });
         }
+        // The word of an argument names its context in 8 bits: a number above would be another process's context.
+        let context = u8::try_from(info.context).map_err(|_| Error::Argument {
+            what: "the driver's context number",
+            value: info.context.to_string(),
+            expected: format!("0 to {}", context::COUNT - 1),
+        })?;
         // Both pages are at least this long; the kernel rounds up to what a page is.
         let map = |kind, rights, what: &str| {
             Mapping::new(fd.as_fd(), uapi::mmap_offset(kind, 0), context::STATUS_SIZE as usize, rights)
                 .map_err(|errno| Error::Os { what: format!("mapping the {what} page of {}", path.display()), errno })
         };
-        let context_page = map(uapi::MMAP_CONTEXT, Rights::WRITE, "context")?;
+        let context_page = map(uapi::MMAP_CONTEXT, crate::READ_WRITE, "context")?;
         let status_page = map(uapi::MMAP_STATUS, Rights::READ, "status")?;
         let slots = Slots::new(context_page, status_page);
         if shared {
@@ -151,7 +157,7 @@ impl Node {
                 fd,
                 id: info.node as NodeId,
                 unit: 1 << info.unit_shift.min(63),
-                context: info.context as u8,
+                context,
                 key: Key(info.key),
                 style: AtomicU8::new(LaunchStyle::default() as u8),
                 slots,

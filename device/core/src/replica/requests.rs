@@ -149,10 +149,12 @@ impl Hib {
         };
         let there = |at: RemoteAddr| RemoteAddr { page: home_page, offset: at.offset, generation };
         let body = match packet.body.clone() {
-            Body::Write { at, context, size, data } => Body::Update { at: there(at), context, size, data },
+            Body::Write { at, context, epoch, size, data } => {
+                Body::Update { at: there(at), context, epoch, size, data }
+            }
             Body::Read { at, context, size } => Body::Read { at: there(at), context, size },
-            Body::Atomic { at, context, size, op, operand, compare } => {
-                Body::Atomic { at: there(at), context, size, op, operand, compare }
+            Body::Atomic { at, context, epoch, size, op, operand, compare } => {
+                Body::Atomic { at: there(at), context, epoch, size, op, operand, compare }
             }
             _ => return self.refuse_forward(packet, Status::Invalid, out),
         };
@@ -163,7 +165,7 @@ impl Hib {
         self.begin_in_order(number, page);
         let moves = self.server.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
         self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
-        self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body });
+        self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body: Box::new(body) });
         self.pump(home, out);
     }
 
@@ -211,9 +213,14 @@ impl Hib {
         out: &mut Vec<Action>,
     ) {
         let body = body.unwrap_or_else(|| refusal(&packet.body, status));
+        let is_store = matches!(packet.body, Body::Write { .. });
         self.answer_in_order(number, packet, body, out);
         // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
-        if matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset) {
+        // So does one that is refused behind another one.
+        let behind = status == Status::Cut && is_store;
+        if behind
+            || matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset)
+        {
             self.orphan(page, status, out);
         }
     }

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use telegraphos_wire::link::{Frame, MAX_LAYERS, Refusal};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{
-    AtomicOp, Block, Body, Class, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status, WindowLayout,
+    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status,
+    WindowLayout,
 };
 
 use super::Random;
@@ -119,9 +120,14 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
         put("offset", at.offset.into());
         put("generation", at.generation);
     };
+    let import = |put: &mut dyn FnMut(&'static str, u64), of: &ImportEpoch| {
+        put("import", of.import.into());
+        put("epoch", of.epoch.into());
+    };
     let mut block = None;
     match &packet.body {
-        Body::Write { at, context, size, data } | Body::Update { at, context, size, data } => {
+        Body::Write { at, context, epoch, size, data } | Body::Update { at, context, epoch, size, data } => {
+            import(&mut put, epoch);
             address(&mut put, at);
             put("context", (*context).into());
             put("size", (*size).into());
@@ -139,7 +145,8 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
             fields.insert("name", Value::Text(String::from_utf8_lossy(&name[..end]).into_owned()));
             fields.insert("secret", Value::Bytes(secret.to_vec()));
         }
-        Body::Atomic { at, context, size, op, operand, compare } => {
+        Body::Atomic { at, context, epoch, size, op, operand, compare } => {
+            import(&mut put, epoch);
             address(&mut put, at);
             put("context", (*context).into());
             put("size", (*size).into());
@@ -152,13 +159,15 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
             put("context", (*context).into());
             put("length", (*length).into());
         }
-        Body::WriteBlock { at, context, data } => {
+        Body::WriteBlock { at, context, epoch, data } => {
+            import(&mut put, epoch);
             address(&mut put, at);
             put("context", (*context).into());
             put("length", data.len() as u64);
             block = Some(data);
         }
-        Body::Enqueue { at, context, size, data, after } => {
+        Body::Enqueue { at, context, epoch, size, data, after } => {
+            import(&mut put, epoch);
             address(&mut put, at);
             put("context", (*context).into());
             put("size", (*size).into());
@@ -270,8 +279,9 @@ pub(crate) fn body(kind: u64, random: &mut Random) -> Body {
     let block: Block = (0..length).map(|_| random.next() as u8).collect();
     let for_block = RemoteAddr { offset: random.below(0x10000 - length + 1) as u32, ..near };
     let small = random.next() as u32;
+    let epoch = ImportEpoch { import: random.next() as u16, epoch: random.next() as u32 };
     match kind {
-        0 => Body::Write { at: near, context, size: size as u8, data },
+        0 => Body::Write { at: near, context, epoch, size: size as u8, data },
         1 => Body::Read { at: near, context, size: size as u8 },
         2 => {
             let mut name = [0; 64];
@@ -284,13 +294,13 @@ pub(crate) fn body(kind: u64, random: &mut Random) -> Body {
         }
         3 => {
             let op = [AtomicOp::Swap, AtomicOp::Add, AtomicOp::CompareSwap][random.below(3) as usize];
-            Body::Atomic { at: wide, context, size: word as u8, op, operand: data, compare: random.next() }
+            Body::Atomic { at: wide, context, epoch, size: word as u8, op, operand: data, compare: random.next() }
         }
         4 => Body::ReadBlock { at: for_block, context, length: length as u32 },
-        5 => Body::WriteBlock { at: for_block, context, data: block },
-        6 => Body::Enqueue { at: wide, context, size: word as u8, data, after: small },
+        5 => Body::WriteBlock { at: for_block, context, epoch, data: block },
+        6 => Body::Enqueue { at: wide, context, epoch, size: word as u8, data, after: small },
         7 => Body::Reserve { at: near, imports: small },
-        8 => Body::Update { at: near, context, size: size as u8, data },
+        8 => Body::Update { at: near, context, epoch, size: size as u8, data },
         9 => Body::Join { at: near, mode: context, keep: data % 2 == 0 },
         10 => Body::Move { at: near, page: small, generation: data },
         11 => Body::Leave { at: near },

@@ -8,7 +8,7 @@ use fabric_topology::{SwitchId, Topology};
 use switch_core::{Action, Event, Part, PortId, Switch, SwitchConfig};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
+use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
 
 use super::Random;
 
@@ -244,10 +244,10 @@ impl Run<'_> {
         let at = RemoteAddr { page: 1, offset: 8 * self.random.below(100) as u32, generation: 3 };
         let data = self.random.next();
         let body = match self.random.below(6) {
-            0 => Body::Enqueue { at, context: 0, size: 8, data, after: self.tag },
+            0 => Body::Enqueue { at, context: 0, epoch: ImportEpoch::default(), size: 8, data, after: self.tag },
             1 => Body::Reflected { at, size: 8, data, writer: node },
             2 => Body::Read { at, context: 1, size: 8 },
-            _ => Body::Write { at, context: 1, size: 8, data },
+            _ => Body::Write { at, context: 1, epoch: ImportEpoch { import: 1, epoch: self.tag }, size: 8, data },
         };
         let class = body.class();
         let host = self.hosts.get_mut(&node).unwrap();

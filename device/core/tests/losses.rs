@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stores behind a lost one: none is performed, however many are on their way when it is refused (SPEC I8).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::replicas::{Ideal, OWN, replicated, store, word};
+use common::{Cluster, EXPORTS};
+use hib_core::{Bug, Event, Step};
+use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::context::{Launch, Operation};
+use telegraphos_wire::queue::Shape;
+use telegraphos_wire::{Aperture, AtomicOp, Rights, Status, UNIT, event};
+
+/// Everything but remote enqueue.
+const ALL: Rights = Rights(23);
+const SEEDS: u64 = 100;
+
+/// A check finds nothing on the real core, and the named one finds that its receiver forgets refusals.
+fn finds_what_is_forgotten(check: impl Fn(u64, Option<Bug>) -> Result<(), String>) {
+    for seed in 0..SEEDS {
+        check(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    let found = (0..SEEDS).find_map(|seed| check(seed, Some(Bug::ForgetRefusal)).err());
+    println!("found: {}", found.expect("the check is blind to Bug::ForgetRefusal"));
+}
+
+/// Three boards with the window of requests that boards have by default.
+fn three(seed: u64, bug: Option<Bug>) -> Cluster {
+    let mut c = Cluster::new(3, seed, |config| config.bug = bug);
+    for id in 0..3 {
+        c.export(id, "seg", 0, 2, ALL);
+    }
+    for id in 0..3u16 {
+        for other in 0..3u16 {
+            c.import(id, other, "seg", other, 0);
+        }
+    }
+    c
+}
+
+fn acknowledge(c: &mut Cluster, id: u16, import: u16) {
+    let ack = Command { opcode: admin::IMPORT_ACK, import, ..Command::default() };
+    assert_eq!(c.admin(id, ack).status, 0);
+}
+
+fn is_cut(c: &Cluster, id: u16, import: u16) -> bool {
+    c.nodes[usize::from(id)].hib.import_state(import) & event::IMPORT_CUT != 0
+}
+
+/// One store of many that are on their way at once is refused: of those behind it none is performed, nor an atomic, nor a block; those
+/// before it are, and those issued after the acknowledgement, which comes as soon as the refusal is known.
+#[test]
+fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
+    finds_what_is_forgotten(|seed, bug| {
+        let mut c = three(seed, bug);
+        c.import(0, 1, "seg", 9, 4);
+        let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
+        assert_eq!(c.admin(1, clear).status, 0);
+        let at = |c: &Cluster, n: u64| c.address(1, 1, 8 * n);
+        let before = 1 + seed % 5;
+        for n in 0..before {
+            let address = at(&c, n);
+            c.store(0, address, 8, 1 + n);
+        }
+        let bad = c.address(1, 0, 0);
+        c.store(0, bad, 8, 0xbad);
+        for n in 0..40 {
+            let address = at(&c, 100 + n);
+            c.store(0, address, 8, 0xbad);
+        }
+        let (counter, own) = (at(&c, 200), c.address(0, 0, 0));
+        for step in Cluster::atomic_steps(
+            Launch { operation: Operation::Atomic { op: AtomicOp::Add, size: 8 }, notify: false, cookie: 1 },
+            1,
+            0,
+            counter,
+        ) {
+            c.launch_step(0, 0, 1, step);
+        }
+        c.nodes[0].ram[EXPORTS as usize..][..64].fill(0xee);
+        let to = at(&c, 300);
+        for step in Cluster::copy_steps(Launch { operation: Operation::Copy, notify: false, cookie: 2 }, to, own, 64) {
+            c.launch_step(0, 0, 2, step);
+        }
+        // Another import of the same pages is another matter.
+        let other = c.address(1, 5, 8 * 400);
+        c.store(0, other, 8, 77);
+        while !is_cut(&c, 0, 1) {
+            assert!(c.step(), "the refusal never comes");
+        }
+        acknowledge(&mut c, 0, 1);
+        for n in 0..30 {
+            let address = at(&c, 500 + n);
+            c.store(0, address, 8, 1000 + n);
+        }
+        c.settle();
+        let word = |n: u64| c.ram_u64(1, EXPORTS + UNIT + 8 * n);
+        if let Some(n) = (0..before).find(|n| word(*n) != 1 + n) {
+            return Err(format!("store {n} before the lost one is missing"));
+        }
+        let passed = (100..140).filter(|n| word(*n) != 0).count();
+        if passed > 0 || word(200) != 0 || word(300) != 0 {
+            return Err(format!("{passed} stores, {} atomics, block {:#x} passed a lost store", word(200), word(300)));
+        }
+        if word(400) != 77 {
+            return Err("another import's store is missing".into());
+        }
+        if let Some(n) = (0..30).find(|n| word(500 + n) != 1000 + n) {
+            return Err(format!("store {n} behind the acknowledgement is missing"));
+        }
+        for (slot, cookie) in [(1, 1), (2, 2)] {
+            assert_eq!(c.done(0, 0, slot), (Status::Cut as u16, cookie), "it is reported as refused behind another");
+        }
+        let quiet = c.quiet(0, 1, 50);
+        if quiet != 0 { Err(format!("quiet behind the acknowledgement says {quiet}")) } else { Ok(()) }
+    });
+}
+
+/// A loss at this end does not begin another epoch: stores that are on their way may still be refused, and what is issued after the
+/// acknowledgement comes behind them.
+#[test]
+fn i8_an_acknowledged_loss_of_this_end_hides_no_refusal_to_come() {
+    finds_what_is_forgotten(|seed, bug| {
+        let mut c = three(seed, bug);
+        let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
+        assert_eq!(c.admin(1, clear).status, 0);
+        // The boards perform one request of a source after the other: this one keeps the next from being refused.
+        let (first, bad, good) = (c.address(1, 1, 8), c.address(1, 0, 0), c.address(1, 1, 0));
+        c.store(0, first, 8, 1);
+        c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
+        c.store(0, bad, 8, 0xbad);
+        // Lost here: the import has not this right.
+        let enqueue = c.aperture(Aperture::Enqueue, 1, 1, 0);
+        c.store(0, enqueue, 8, 0xbad);
+        assert!(is_cut(&c, 0, 1));
+        acknowledge(&mut c, 0, 1);
+        c.store(0, good, 8, 5);
+        c.release();
+        c.settle();
+        match c.ram_u64(1, EXPORTS + UNIT) {
+            0 => Ok(()),
+            word => Err(format!("a store of {word} passed one whose loss is not acknowledged")),
+        }
+    });
+}
+
+/// Elements for a queue are stores of an import, too.
+#[test]
+fn i8_an_element_behind_a_refused_one_is_refused() {
+    finds_what_is_forgotten(|seed, bug| {
+        let mut c = Cluster::new(2, seed, |config| config.bug = bug);
+        c.make_queue(1, "queue", 4, Shape::new(64, 8).unwrap());
+        c.import(0, 1, "queue", 7, 3);
+        for n in 0..20 {
+            c.enqueue(0, 1, 3, 8, 1 + n);
+        }
+        for _ in 0..c.rng.below(60) {
+            c.step();
+        }
+        // For a moment the owner's board may not touch its memory.
+        c.event(1, Event::BusMaster(false));
+        while c.nodes[1].hib.counters().refused == 0 && c.step() {}
+        c.event(1, Event::BusMaster(true));
+        c.settle();
+        let (elements, refused) = (c.nodes[1].hib.counters().elements, c.nodes[1].hib.counters().refused);
+        if refused == 0 {
+            return Ok(()); // All of them came before.
+        }
+        if elements + refused > 20 || !is_cut(&c, 0, 7) {
+            return Err(format!("{elements} elements taken, {refused} refused"));
+        }
+        if let Some(n) = (0..elements).find(|n| c.peek(1, 4, 3 + n, 8) != 1 + n) {
+            return Err(format!("element {n} of {elements} passed a lost one"));
+        }
+        // One more comes after the acknowledgement, and is the next.
+        acknowledge(&mut c, 0, 7);
+        c.enqueue(0, 1, 3, 8, 100);
+        c.settle();
+        assert_eq!(c.nodes[1].hib.counters().elements, elements + 1);
+        match c.peek(1, 4, 3 + elements, 8) {
+            100 => Ok(()),
+            found => Err(format!("behind {elements} elements there is {found}")),
+        }
+    });
+}
+
+/// What a copy's processors store reaches the home as updates: of one import, too.
+#[test]
+fn i8_an_update_behind_a_refused_one_is_refused_by_the_home() {
+    for mode in [admin::OWNER, admin::COUNTERS, admin::INVALIDATE] {
+        finds_what_is_forgotten(|seed, bug| {
+            let mut c = replicated(Ideal, 3, seed, mode, bug, |config| config.outstanding = 64);
+            for n in 0..20 {
+                store(&mut c, 1, 8 * n, 8, 1 + n);
+            }
+            for _ in 0..c.rng.below(80) {
+                c.step();
+            }
+            c.event(0, Event::BusMaster(false));
+            while c.nodes[0].hib.counters().refused == 0 && c.step() {}
+            c.event(0, Event::BusMaster(true));
+            c.settle();
+            if c.nodes[0].hib.counters().refused == 0 {
+                return Ok(());
+            }
+            // Invalid copies acknowledge nothing here: no driver unmaps them.
+            assert!(mode == admin::INVALIDATE || is_cut(&c, 1, OWN));
+            let landed: Vec<u64> = (0..20).filter(|n| word(&c, 0, 8 * n) == 1 + n).collect();
+            if landed.iter().copied().ne(0..landed.len() as u64) {
+                return Err(format!("mode {mode}: of 20 stores the home has {landed:?}"));
+            }
+            Ok(())
+        });
+    }
+}
+
+/// What a node can make another remember: one entry for each import that a board has, whatever it names.
+#[test]
+fn i8_a_node_that_names_any_number_of_imports_takes_no_more_than_its_entries() {
+    use telegraphos_wire::{Body, ImportEpoch, Packet, RemoteAddr};
+    let mut c = Cluster::new(3, 1, |config| config.imports = 16);
+    c.export(1, "seg", 0, 1, ALL);
+    c.import(0, 1, "seg", 1, 0);
+    let (incarnation, target) = (c.nodes[2].hib.incarnation(), c.nodes[1].hib.incarnation());
+    let at = RemoteAddr { page: 9, offset: 0, generation: 1 };
+    for import in 0..1000u16 {
+        let body = Body::Write { at, context: 0, epoch: ImportEpoch { import, epoch: 1 }, size: 8, data: 1 };
+        c.event(1, Event::Packet(Packet { src: 2, dst: 1, tag: import.into(), incarnation, target, body }));
+    }
+    assert_eq!(c.nodes[1].hib.refused_epochs(), 16);
+    // Another node's refusal is remembered all the same, and its other stores land.
+    let found = c.lookup(0, 1, "seg");
+    let forged = Command {
+        opcode: admin::IMPORT_SET,
+        import: 5,
+        node: 1,
+        index: 7,
+        count: 1,
+        page: 9,
+        generation: 1,
+        length: UNIT,
+        rights: found.rights as u16,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, forged).status, 0);
+    let (bad, good) = (c.address(1, 7, 0), c.address(1, 0, 0));
+    c.store(0, bad, 8, 1);
+    c.store(0, good, 8, 2);
+    c.settle();
+    assert_eq!((c.nodes[1].hib.refused_epochs(), c.ram_u64(1, EXPORTS)), (17, 2));
+    // They go with the node's life.
+    c.event(1, Event::NodeUp { node: 2, incarnation: 0x2000 });
+    assert_eq!(c.nodes[1].hib.refused_epochs(), 1);
+    c.event(1, Event::NodeDown { node: 0 });
+    assert_eq!(c.nodes[1].hib.refused_epochs(), 0);
+}
