@@ -11,7 +11,7 @@
 //! [`service`], [`logging`], [`signals`] and the reading of [`settings`] are what every server of Telegraphos has in common; the
 //! listening socket is `telegraphos_transport::listener`, the limit on log lines `telegraphos_transport::limit`, here [`limit`].
 //!
-//! `unsafe` exists in `signals` only.
+//! `unsafe` exists in `signals` and `peer` only.
 #![deny(unsafe_code)]
 
 pub mod check;
@@ -22,6 +22,7 @@ pub mod keys;
 pub mod link;
 pub mod logging;
 pub mod metrics;
+mod peer;
 pub mod service;
 pub mod settings;
 pub mod signals;

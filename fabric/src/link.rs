@@ -27,6 +27,9 @@ pub const BATCH: usize = 64 << 10;
 /// Bytes of encoded frames that may wait for the socket: what the credits of both sides allow, if all carry whole blocks.
 pub const OUT_LIMIT: usize = 8 << 20;
 
+/// The same before it is known whose the stream is.
+pub(crate) const HELLO_BATCH: usize = 512;
+
 /// Frames decoded from the bytes of a stream, which arrive in any pieces. Holds at most [`BATCH`] bytes.
 #[derive(Debug)]
 pub(crate) struct Input {
@@ -40,9 +43,23 @@ impl Input {
         Input { bytes: vec![0; BATCH].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// Where the next bytes belong; never empty.
+    /// With room for no more than a hello, and what may follow it at once.
+    pub(crate) fn small() -> Self {
+        Input { bytes: vec![0; HELLO_BATCH].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// From now on there is room for everything.
+    pub(crate) fn grow(&mut self) {
+        if self.bytes.len() < BATCH {
+            let mut bytes = vec![0; BATCH];
+            bytes[..self.end].copy_from_slice(&self.bytes[..self.end]);
+            self.bytes = bytes.into_boxed_slice();
+        }
+    }
+
+    /// Where the next bytes belong; empty only if there is room for no more than a hello.
     pub(crate) fn space(&mut self) -> &mut [u8] {
-        // What is left of an incomplete frame is shorter than a frame, so there is always room.
+        // What is left of an incomplete frame is shorter than a frame, so there is always room for the rest in `BATCH` bytes.
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -224,7 +241,7 @@ mod tests {
     fn frames_survive_any_cut_of_the_stream() {
         use std::io::Write;
         let (mut link, mut peer) = pair();
-        let sent: Vec<Frame> = (0..50).map(|n| Frame::NodeUp { node: n, incarnation: u32::from(n) << 12 }).collect();
+        let sent: Vec<Frame> = (0..50).map(|n| Frame::NodeUp { node: n, incarnation: u64::from(n) << 12 }).collect();
         let mut bytes = Vec::new();
         for frame in &sent {
             frame.encode(&mut bytes);

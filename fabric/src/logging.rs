@@ -58,11 +58,41 @@ impl Log for ServerLog {
 
     fn log(&self, record: &Record<'_>) {
         if let Some(state) = &*self.0.read().unwrap_or_else(PoisonError::into_inner) {
-            state.logger.log(record);
+            match escaped(record.args()).filter(|_| state.format == LogFormat::Text) {
+                None => state.logger.log(record),
+                Some(message) => state.logger.log(
+                    &Record::builder()
+                        .metadata(record.metadata().clone())
+                        .args(format_args!("{message}"))
+                        .module_path(record.module_path())
+                        .file(record.file())
+                        .line(record.line())
+                        .build(),
+                ),
+            }
         }
     }
 
     fn flush(&self) {}
+}
+
+/// A message with its control characters escaped, if it has any: names come from guests and peers, and a line of the log is one line.
+fn escaped(message: &std::fmt::Arguments<'_>) -> Option<String> {
+    let text = match message.as_str() {
+        Some(text) => text.into(),
+        None => std::borrow::Cow::from(message.to_string()),
+    };
+    let hidden = |c: char| {
+        c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(hidden) {
+        return None;
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if hidden(c) { safe.extend(c.escape_unicode()) } else { safe.push(c) }
+    }
+    Some(safe)
 }
 
 fn install(state: State) {
@@ -237,6 +267,14 @@ mod tests {
             line(None, format_args!("gone: \"x\"\n"), &&pairs[..]),
             r#"{"time":"2026-11-21T17:00:00.000001Z","level":"warn","target":"telegraphos_fabric","message":"gone: \"x\"\n","node":3,"trunk":"0-1","up":true}"#
         );
+    }
+
+    #[test]
+    fn a_name_cannot_begin_a_line() {
+        let name = "x\n[2026-11-22T00:00:00Z INFO  fabric] node 3 joined\u{1b}[2K\u{202e}";
+        let message = escaped(&format_args!("no segment {name}")).unwrap();
+        assert_eq!(message, "no segment x\\u{a}[2026-11-22T00:00:00Z INFO  fabric] node 3 joined\\u{1b}[2K\\u{202e}");
+        assert_eq!(escaped(&format_args!("plain: \"ä\", {}", 5)), None);
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn refused(client: &mut ControlClient, request: &Request) -> String {
     }
 }
 
-fn up(node: &mut Node, peer: NodeId) -> u32 {
+fn up(node: &mut Node, peer: NodeId) -> u64 {
     match node.expect("news of a peer", |f| matches!(f, Frame::NodeUp { node, .. } if *node == peer)) {
         Frame::NodeUp { incarnation, .. } => incarnation,
         _ => 0,

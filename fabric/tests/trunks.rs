@@ -37,7 +37,7 @@ fn part(dir: &Path, plan: &Plan, process: &str) -> common::Served {
     })
 }
 
-fn up(node: &mut Node, peer: NodeId) -> u32 {
+fn up(node: &mut Node, peer: NodeId) -> u64 {
     match node.expect("news of a peer", |f| matches!(f, Frame::NodeUp { node, .. } if *node == peer)) {
         Frame::NodeUp { incarnation, .. } => incarnation,
         _ => 0,
@@ -45,7 +45,7 @@ fn up(node: &mut Node, peer: NodeId) -> u32 {
 }
 
 /// Until all peers are known, in whatever order: their incarnations in the order of `peers`.
-fn all_up(node: &mut Node, peers: &[NodeId]) -> Vec<u32> {
+fn all_up(node: &mut Node, peers: &[NodeId]) -> Vec<u64> {
     let mut known = std::collections::BTreeMap::new();
     while peers.iter().any(|peer| !known.contains_key(peer)) {
         if let Frame::NodeUp { node, incarnation } = node.expect("all peers", |f| matches!(f, Frame::NodeUp { .. })) {

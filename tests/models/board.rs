@@ -16,7 +16,7 @@ use telegraphos_wire::{Body, ImportEpoch, NodeId, Packet, RemoteAddr, Status, UN
 const NODE: NodeId = 0;
 const PAGE: u32 = 0;
 const CONTEXT: u16 = 0;
-const INCARNATION: u32 = 1;
+const INCARNATION: u64 = 1;
 const ADMIN: u64 = 0x1_0000;
 const EVENTS: u64 = 0x2_0000;
 const RING: u64 = 16;

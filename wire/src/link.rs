@@ -37,6 +37,19 @@ pub const MAX_GROUPS: usize = 1 << 14;
 /// Credits a side offers per class unless configured otherwise, in packets.
 pub const DEFAULT_CREDITS: u32 = 256;
 
+/// Bits of an incarnation that count the resets of one join.
+pub const RESET_BITS: u32 = 12;
+/// Bits of an incarnation that count resets, and above them the joins since the fabric's start. What is above these is the second of the
+/// fabric's start: a fabric that is started again later begins with greater ones, as long as its nodes have joined less often than 256
+/// times a second.
+pub const COUNTED_BITS: u32 = RESET_BITS + 8;
+
+/// Incarnations that a fabric gives which is started at this time, in seconds since 1970, are greater than this. It does not come round
+/// before the year 2106, when the seconds need 33 bits.
+pub const fn incarnation_at(seconds: u64) -> u64 {
+    (seconds & 0xffff_ffff) << COUNTED_BITS
+}
+
 /// Frame kinds from this one on are never on a link: captures use them for what is no frame (`fabric/capture`).
 pub const FIRST_RECORD_KIND: u8 = 0xf0;
 
@@ -106,7 +119,7 @@ pub enum Frame {
     /// Fabric -> HIB: joined.
     Welcome {
         /// Base incarnation of this join: greater than every earlier one of this node; low 12 bits zero.
-        incarnation: u32,
+        incarnation: u64,
         /// Number of nodes the fabric serves.
         nodes: u32,
         /// Packets of each class the switch port can take.
@@ -135,7 +148,7 @@ pub enum Frame {
         /// The node.
         node: NodeId,
         /// Its incarnation.
-        incarnation: u32,
+        incarnation: u64,
     },
     /// Fabric -> HIB: `node` has gone.
     NodeDown {
@@ -145,7 +158,7 @@ pub enum Frame {
     /// HIB -> fabric: I was reset; told to all nodes as [`Frame::NodeUp`], behind everything I sent before.
     Reset {
         /// The new incarnation: greater than the last.
-        incarnation: u32,
+        incarnation: u64,
     },
     /// HIB -> fabric: from now on, packets of mine about `page` to [`MULTICAST`](packet::MULTICAST) are for these nodes. The groups of
     /// a node end with its port, and when it is reset.
@@ -164,7 +177,7 @@ pub enum Frame {
         /// The switch it means to reach.
         peer: u16,
         /// The trunk's epoch as far as known; the greater of both, plus one, is its new one.
-        epoch: u32,
+        epoch: u64,
         /// Digest of the topology; both ends must have been given the same.
         topology: u64,
         /// Packets of each class that it can take on each layer.
@@ -175,9 +188,9 @@ pub enum Frame {
         /// The node.
         node: NodeId,
         /// Its incarnation, as it knows it.
-        incarnation: u32,
+        incarnation: u64,
         /// Sum of the epochs of the trunks between the node's switch and the one that says this.
-        session: u32,
+        session: u64,
     },
     /// Switch -> switch: a packet.
     Forward {
@@ -415,8 +428,8 @@ impl Frame {
                 }
             }
             WELCOME => {
-                fixed(24)?;
-                Frame::Welcome { incarnation: u32_at(b, 0), nodes: u32_at(b, 4), credits: credits_at(b, 8) }
+                fixed(28)?;
+                Frame::Welcome { incarnation: u64_at(b, 0), nodes: u32_at(b, 8), credits: credits_at(b, 12) }
             }
             REFUSE => {
                 fixed(20)?;
@@ -433,16 +446,16 @@ impl Frame {
                 Frame::Credit { class: class.ok_or(FrameError::Kind(kind))?, count: u32_at(b, 4) }
             }
             NODE_UP => {
-                fixed(8)?;
-                Frame::NodeUp { node: u16_at(b, 0), incarnation: u32_at(b, 4) }
+                fixed(12)?;
+                Frame::NodeUp { node: u16_at(b, 0), incarnation: u64_at(b, 4) }
             }
             NODE_DOWN => {
                 fixed(4)?;
                 Frame::NodeDown { node: u16_at(b, 0) }
             }
             RESET => {
-                fixed(4)?;
-                Frame::Reset { incarnation: u32_at(b, 0) }
+                fixed(8)?;
+                Frame::Reset { incarnation: u64_at(b, 0) }
             }
             GROUP => {
                 if b.len() < group_len(0) || b.len() % 2 != 0 || b.len() > group_len(MAX_MEMBERS) {
@@ -452,19 +465,19 @@ impl Frame {
                 Frame::Group { page: u32_at(b, 0), members }
             }
             TRUNK => {
-                fixed(36)?;
+                fixed(40)?;
                 Frame::Trunk {
                     version: b[0],
                     switch: u16_at(b, 4),
                     peer: u16_at(b, 6),
-                    epoch: u32_at(b, 8),
-                    topology: u64_at(b, 12),
-                    credits: credits_at(b, 20),
+                    epoch: u64_at(b, 8),
+                    topology: u64_at(b, 16),
+                    credits: credits_at(b, 24),
                 }
             }
             REACH => {
-                fixed(12)?;
-                Frame::Reach { node: u16_at(b, 0), incarnation: u32_at(b, 4), session: u32_at(b, 8) }
+                fixed(20)?;
+                Frame::Reach { node: u16_at(b, 0), incarnation: u64_at(b, 4), session: u64_at(b, 12) }
             }
             FORWARD => {
                 let count = usize::from(u16_at(b, 2));

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::{NodeId, PROTOCOL_VERSION, Status};
 
 /// Bytes of the header.
-pub const HEADER_LEN: usize = 56;
+pub const HEADER_LEN: usize = 64;
 /// Bytes of memory that one packet of a block copy carries at most.
 pub const MAX_BLOCK: usize = 8192;
 /// No node, in [`Body::Rehome`].
@@ -513,11 +513,11 @@ pub struct Packet {
     /// The requester's transaction number, returned in the reply.
     pub tag: u32,
     /// The requester's incarnation, returned in the reply: a reply to an earlier life is dropped.
-    pub incarnation: u32,
+    pub incarnation: u64,
     /// In a request, the receiver's incarnation as the requester knows it: a store or load meant for an earlier life is
     /// refused, so that none passes one that was lost when that life ended. Zero in replies and, until the switch makes its copies, in
     /// packets to [`MULTICAST`].
-    pub target: u32,
+    pub target: u64,
     /// What it says.
     pub body: Body,
 }
@@ -632,9 +632,9 @@ impl Packet {
 
     /// Appends the packet to `out` and returns its length.
     ///
-    /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 incarnation, 16 page, 20 offset,
-    /// 24 generation, 32 data, 40 length or (in requests) target, 44 block length, or after, imports, holds, new page; 48 context or
-    /// writer, new home, last, mode; 50 status, 52 rights, 54 zero; of requests that change memory 50 import, 52 its epoch. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
+    /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 (in requests) high half of target, 16 page, 20 offset,
+    /// 24 generation, 32 data, 40 length or (in requests) low half of target, 44 block length, or after, imports, holds, new page; 48 context or
+    /// writer, new home, last, mode; 50 status, 52 rights, 54 zero; of requests that change memory 50 import, 52 its epoch; 56 incarnation. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let mut header = [0; HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
@@ -642,9 +642,10 @@ impl Packet {
         put(4, &self.src.to_le_bytes());
         put(6, &self.dst.to_le_bytes());
         put(8, &self.tag.to_le_bytes());
-        put(12, &self.incarnation.to_le_bytes());
+        put(56, &self.incarnation.to_le_bytes());
         if self.class() != Class::Reply {
-            put(40, &self.target.to_le_bytes());
+            put(40, &(self.target as u32).to_le_bytes());
+            put(12, &((self.target >> 32) as u32).to_le_bytes());
         }
         if let Some(ImportEpoch { import, epoch }) = self.body.epoch() {
             put(50, &import.to_le_bytes());
@@ -888,12 +889,13 @@ impl Packet {
             LOOKUP_REPLY => Body::LookupReply { status, page, count: offset, length, generation, rights, width: size },
             other => return Err(PacketError::Kind(other)),
         };
+        let half = |at: usize| u64::from(u32::from_le_bytes(get(bytes, at)));
         Ok(Packet {
             src: u16::from_le_bytes(get(bytes, 4)),
             dst: u16::from_le_bytes(get(bytes, 6)),
             tag: u32::from_le_bytes(get(bytes, 8)),
-            incarnation: u32::from_le_bytes(get(bytes, 12)),
-            target: if body.class() == Class::Reply { 0 } else { length as u32 },
+            incarnation: u64::from_le_bytes(get(bytes, 56)),
+            target: if body.class() == Class::Reply { 0 } else { half(40) | half(12) << 32 },
             body,
         })
     }
@@ -992,7 +994,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decode_inverts_encode(body in body(), src: u16, dst: u16, tag: u32, incarnation: u32, target: u32) {
+        fn decode_inverts_encode(body in body(), src: u16, dst: u16, tag: u32, incarnation: u64, target: u64) {
             let target = if body.class() == Class::Reply { 0 } else { target };
             let packet = Packet { src, dst, tag, incarnation, target, body };
             let mut bytes = Vec::new();

@@ -47,10 +47,10 @@ struct Node {
     link: LinkClient,
     frames: Vec<Frame>,
     node: NodeId,
-    incarnation: u32,
+    incarnation: u64,
     credits: u32,
     owed: u32,
-    peers: BTreeMap<NodeId, u32>,
+    peers: BTreeMap<NodeId, u64>,
 }
 
 impl Node {

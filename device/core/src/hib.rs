@@ -11,6 +11,7 @@ use crate::serve::Server;
 use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::Shares;
+use telegraphos_wire::link::RESET_BITS;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Class, NodeId, Packet, Status};
 
@@ -213,7 +214,7 @@ pub struct Hib {
     pub(crate) config: HibConfig,
     pub(crate) now: u64,
     pub(crate) bus_master: bool,
-    pub(crate) incarnation: u32,
+    pub(crate) incarnation: u64,
     pub(crate) link: Option<Link>,
     pub(crate) registers: Registers,
     pub(crate) admin: Admin,
@@ -231,7 +232,7 @@ pub struct Hib {
     counting: BTreeMap<u64, u64>,
     resetting: bool,
     /// Resets so far: a node's lives as it sees them itself.
-    pub(crate) resets: u32,
+    pub(crate) resets: u64,
     returned: [u32; 4],
     pub(crate) counters: Counters,
 }
@@ -276,7 +277,7 @@ impl Hib {
     }
 
     /// The board's present incarnation.
-    pub fn incarnation(&self) -> u32 {
+    pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
@@ -529,7 +530,7 @@ impl Hib {
 
     // ---- link and nodes ----
 
-    fn link_up(&mut self, incarnation: u32, nodes: u32, credits: [u32; 4], out: &mut Vec<Action>) {
+    fn link_up(&mut self, incarnation: u64, nodes: u32, credits: [u32; 4], out: &mut Vec<Action>) {
         self.link = Some(Link::new(credits, nodes));
         self.divide_credits();
         if self.incarnation > incarnation {
@@ -538,7 +539,8 @@ impl Hib {
         }
         self.incarnation = self.incarnation.max(incarnation);
         // Generations of this join are greater than all of an earlier process under the same node id.
-        self.server.raise_generation(u64::from(incarnation) << 32);
+        // 2^24 of them, before they are those of the next join (`link::incarnation_at`).
+        self.server.raise_generation(incarnation.saturating_mul(1 << RESET_BITS).min(u64::MAX / 2));
         self.returned = [0; 4];
         self.server.forget_performed(self.config.node);
         self.cause(Cause::LinkState, out);
@@ -560,7 +562,7 @@ impl Hib {
         self.cause(Cause::LinkState, out);
     }
 
-    fn node_up(&mut self, node: NodeId, incarnation: u32, out: &mut Vec<Action>) {
+    fn node_up(&mut self, node: NodeId, incarnation: u64, out: &mut Vec<Action>) {
         if node == self.config.node {
             return;
         }
@@ -609,7 +611,7 @@ impl Hib {
     }
 
     /// The life of a node that requests to it are meant for.
-    pub(crate) fn target(&self, node: NodeId) -> u32 {
+    pub(crate) fn target(&self, node: NodeId) -> u64 {
         if node == self.config.node {
             return self.resets;
         }
@@ -690,7 +692,7 @@ impl Hib {
         self.page_counters = counters::Counters::default();
         self.counters = Counters::default();
         self.bus_master = false;
-        self.incarnation += 1;
+        self.incarnation = self.incarnation.saturating_add(1);
         self.resets = self.resets.wrapping_add(1);
         self.server.forget_performed(self.config.node);
         if self.link.is_some() {

@@ -178,7 +178,7 @@ pub(crate) enum Sent {
 /// What this node knows of another, and what it has for it.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Peer {
-    pub(crate) incarnation: Option<u32>,
+    pub(crate) incarnation: Option<u64>,
     /// What waits to be sent, each with its number in the order of acceptance.
     waiting: VecDeque<(u64, Waiting)>,
     /// Requests of copies for their home, which it answers when all copies have them. They have a window of their own, so that a copy which is

@@ -60,7 +60,7 @@ pub enum Event {
     /// Joined the fabric.
     LinkUp {
         /// Base incarnation of this join.
-        incarnation: u32,
+        incarnation: u64,
         /// Nodes the fabric serves.
         nodes: u32,
         /// Packets of each class the switch can take.
@@ -73,7 +73,7 @@ pub enum Event {
         /// The node.
         node: NodeId,
         /// Its incarnation.
-        incarnation: u32,
+        incarnation: u64,
     },
     /// A node has gone.
     NodeDown {
@@ -191,7 +191,7 @@ pub enum Action {
     /// Tell the switch about a new incarnation ([`telegraphos_wire::link::Frame::Reset`]).
     AnnounceReset {
         /// The incarnation.
-        incarnation: u32,
+        incarnation: u64,
     },
     /// Tell the switch which nodes multicasts about an export page are for ([`telegraphos_wire::link::Frame::Group`]), in order with
     /// packets. Only with [`crate::HibConfig::fanout_by_switch`].

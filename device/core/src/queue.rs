@@ -65,7 +65,7 @@ pub(crate) struct Queue {
     /// Elements in the order of their arrival.
     held: VecDeque<Element>,
     /// Per node: its incarnation, and imports for which hold slots are reserved.
-    reserved: BTreeMap<NodeId, (u32, u32)>,
+    reserved: BTreeMap<NodeId, (u64, u32)>,
     /// The next element is an event.
     armed: bool,
     /// An arm that is still to be checked: word 0 as the consumer saw it.
@@ -273,7 +273,7 @@ impl Hib {
     }
 
     /// The node has gone, or lives a new life: `incarnation`, if any. What it had waiting here goes.
-    pub(crate) fn forget_elements_of(&mut self, node: NodeId, incarnation: Option<u32>) {
+    pub(crate) fn forget_elements_of(&mut self, node: NodeId, incarnation: Option<u64>) {
         for queue in self.server.queues.values_mut() {
             if let Some((_, imports)) = queue.reserved.get(&node).filter(|(life, _)| Some(*life) != incarnation) {
                 self.server.holds.give(&node, (*imports).into());

@@ -72,7 +72,7 @@ pub(crate) struct Server {
     generation: u64,
     inbound: Vec<VecDeque<Inbound>>,
     /// Per source: its life, and how many of its requests have been performed since both nodes live their present lives, modulo 2^32.
-    performed: Vec<(u32, u32)>,
+    performed: Vec<(u64, u32)>,
     clearing: Vec<Clearing>,
     pub(crate) refusals: Refusals,
     /// Hold slots of this node's queues, in imports of queues (`hold` slots each), by the importing node.
@@ -533,7 +533,7 @@ impl Hib {
     }
 
     /// The life of the requester that a packet belongs to. To itself, a node's life changes only with its resets.
-    fn life(&self, packet: &Packet) -> u32 {
+    fn life(&self, packet: &Packet) -> u64 {
         if packet.src == self.config.node { packet.target } else { packet.incarnation }
     }
 

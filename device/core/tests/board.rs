@@ -355,7 +355,7 @@ fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
             // The last incarnation of 1000 must be seen whenever the driver has looked at everything.
             for i in 1..=1000u32 {
                 for node in 2..8 {
-                    c.event(0, Event::NodeUp { node, incarnation: i << 8 | u32::from(node) });
+                    c.event(0, Event::NodeUp { node, incarnation: u64::from(i << 8 | u32::from(node)) });
                 }
                 raised = raised.max(c.nodes[0].interrupts);
                 for _ in 0..c.rng.below(4) {

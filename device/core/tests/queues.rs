@@ -389,8 +389,7 @@ fn forged_enqueues_are_refused_at_the_receiver() {
     let (mut c, mut owner) = with_queue(7, None, 64, 4);
     let mut generation = 0;
     for candidate in 1..1u64 << 45 {
-        let at =
-            RemoteAddr { page: 4, offset: 0, generation: c.nodes[1].hib.incarnation() as u64 * (1 << 32) + candidate };
+        let at = RemoteAddr { page: 4, offset: 0, generation: c.nodes[1].hib.incarnation() * (1 << 12) + candidate };
         if forged(&mut c, at, 4) == Status::Ok {
             generation = at.generation;
             break;

@@ -52,7 +52,7 @@ pub(crate) struct RecordedSwitch {
     credits: [u32; 4],
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reply_limit: Option<u32>,
-    base_incarnation: u32,
+    base_incarnation: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     silence: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -71,7 +71,7 @@ fn take_packet(bytes: &mut [u8], out: &mut Fields) {
     let class = kind.class.expect("packets have classes");
     out.insert("class", Value::Number(class as u64));
     if class != Class::Reply {
-        take_all(bytes, 0, &[layout::TARGET], out);
+        take_all(bytes, 0, layout::TARGET, out);
     }
     take_all(bytes, 0, kind.fields, out);
     if kind.tail == Tail::Block && bytes.len() > kind.len {
@@ -180,7 +180,7 @@ fn tshark_names_every_kind_of_frame_and_packet_and_reads_every_field() {
         src: 0xffff,
         dst: 0,
         tag,
-        incarnation: u32::MAX,
+        incarnation: u64::MAX,
         target: 0,
         body: Body::ReadReply { status: Status::Ok, data: u64::MAX },
     };

@@ -18,7 +18,7 @@ use telegraphos_wire::link::Frame;
 
 fn fill(recorder: &mut Recorder, frames: u64) {
     for number in 0..frames {
-        recorder.action(0, &Action::Send(3, Frame::NodeUp { node: 1, incarnation: number as u32 }), number);
+        recorder.action(0, &Action::Send(3, Frame::NodeUp { node: 1, incarnation: number }), number);
     }
 }
 

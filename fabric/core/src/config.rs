@@ -57,7 +57,7 @@ pub struct SwitchConfig {
     pub reply_limit: Option<u32>,
     /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another, greater
     /// value, so that it does not give an incarnation twice. The epochs of trunks begin with it, too, for the same reason.
-    pub base_incarnation: u32,
+    pub base_incarnation: u64,
     /// How often one node may join or be reset, counted together, whatever connections it uses: each is told to every other node.
     /// Beyond that a joiner is refused and a node that is reset is disconnected. Microseconds are those of
     /// [`Event::Tick`](crate::Event::Tick); `None`: as often as it likes.
@@ -135,6 +135,10 @@ pub enum Bug {
     ForgetPresence,
     /// Credits: a node is believed whatever it offers.
     BelieveOffer,
+    /// Life cycle: a node is reset to any greater incarnation.
+    BelieveIncarnation,
+    /// Life cycle: only 32 bits of the base of incarnations are used.
+    ShortIncarnation,
     /// Replies: those that no request asked for are bounded for each receiver, not for all together.
     UnaskedPerReceiver,
     /// Trunks, I8: the news of a node overtakes what it sent before.

@@ -128,12 +128,12 @@ pub enum Violation {
         /// The limit.
         limit: u64,
     },
-    /// A reset whose incarnation is not greater than the last.
+    /// A reset whose incarnation is not greater than the last, or too much greater.
     Incarnation {
         /// The incarnation announced.
-        announced: u32,
+        announced: u64,
         /// The last one.
-        last: u32,
+        last: u64,
     },
     /// A multicast about a page without a group.
     NoGroup {
@@ -205,7 +205,7 @@ impl Violation {
             Violation::Destination { node, nodes } => (u64::from(node), u64::from(nodes)),
             Violation::CreditOverflow { held, offered, .. } => (held, u64::from(offered)),
             Violation::Replies { waiting, limit } => (waiting, limit),
-            Violation::Incarnation { announced, last } => (u64::from(announced), u64::from(last) + 1),
+            Violation::Incarnation { announced, last } => (announced, last.saturating_add(1)),
             Violation::NoGroup { page } => (u64::from(page), 0),
             Violation::MulticastClass(class) => (class as u64, Class::Reflected as u64),
             Violation::GroupMember { node, .. } => (u64::from(node), 0),
@@ -290,7 +290,7 @@ pub enum Notice {
         /// The node.
         node: NodeId,
         /// Its incarnation.
-        incarnation: u32,
+        incarnation: u64,
     },
     /// A joiner was refused, with the values it was told.
     Refused {
@@ -326,7 +326,7 @@ pub enum Notice {
         /// The node.
         node: NodeId,
         /// Its new incarnation.
-        incarnation: u32,
+        incarnation: u64,
     },
     /// A trunk is joined.
     TrunkUp {
@@ -337,7 +337,7 @@ pub enum Notice {
         /// The switch at its other end.
         to: SwitchId,
         /// Its number: greater than at every earlier join.
-        epoch: u32,
+        epoch: u64,
     },
     /// A trunk has broken. `dropped` packets that came by it or waited for it were in the switch.
     TrunkDown {
@@ -366,7 +366,7 @@ pub enum Notice {
         /// The node.
         node: NodeId,
         /// Its incarnation.
-        incarnation: u32,
+        incarnation: u64,
     },
     /// A node at another switch cannot be reached any more.
     Lost {

@@ -39,9 +39,9 @@ pub(crate) struct Queued {
 /// How a node's presence is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Life {
-    pub(crate) incarnation: u32,
+    pub(crate) incarnation: u64,
     /// Sum of the epochs of the trunks in between.
-    pub(crate) session: u32,
+    pub(crate) session: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

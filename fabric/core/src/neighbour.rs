@@ -20,7 +20,7 @@ use crate::{Bug, CREDITED, PortId, SwitchConfig, UNLIMITED};
 const SESSION_SHIFT: u32 = 12;
 
 /// What `told` minus the incarnation is, for a session.
-pub(crate) fn session_part(session: u32) -> u32 {
+pub(crate) fn session_part(session: u64) -> u64 {
     session << SESSION_SHIFT
 }
 

@@ -11,7 +11,7 @@ use switch_core::{
     Action, Attached, Bug, Event, MAX_BELIEVED, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
 };
 use telegraphos_accounts::Rate;
-use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, Refusal};
+use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, RESET_BITS, Refusal, incarnation_at};
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
 
 const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
@@ -58,7 +58,7 @@ fn refusal(actions: &[Action], of: PortId) -> Option<(Refusal, u64, u64)> {
 fn groups(bug: Option<Bug>) -> Result<(), Failure> {
     let mut switch = Switch::new(config(bug)).unwrap();
     join(&mut switch, 0);
-    let mut name = |switch: &mut Switch, page: u32, members: &[NodeId]| {
+    let name = |switch: &mut Switch, page: u32, members: &[NodeId]| {
         refusal(&frame(switch, 0, Frame::Group { page, members: members.to_vec() }), 0)
     };
     let most = MAX_GROUPS as u32;
@@ -147,6 +147,109 @@ fn presence(bug: Option<Bug>) -> Result<(), Failure> {
 #[test]
 fn joins_and_resets_of_a_node_have_a_rate() {
     presence(None).unwrap();
+}
+
+// ---- incarnations ----
+
+fn welcomed(actions: &[Action]) -> u64 {
+    let welcome = actions.iter().find_map(|action| match action {
+        Action::Send(_, Frame::Welcome { incarnation, .. }) => Some(*incarnation),
+        _ => None,
+    });
+    welcome.unwrap()
+}
+
+/// Fabrics that are started again, on any day until 2100, give a node incarnations, and trunks epochs, that are greater than all before, and
+/// so do the grants' generations that boards derive from them.
+fn restarts(bug: Option<Bug>) -> Result<(), Failure> {
+    const DAY: u64 = 86_400;
+    const YEAR_2100: u64 = 4_102_444_800;
+    let (mut last, mut generation) = (0, 0);
+    // Some seconds apart at first, then some days: also multiples of the powers of two that once came round.
+    let close = (0..2000).map(|n| 1_795_000_000 + n);
+    let far = (1_796_000_000..YEAR_2100).step_by(6 * DAY as usize + 5888);
+    for seconds in close.chain(far) {
+        let mut config = config(bug);
+        config.base_incarnation = incarnation_at(seconds);
+        let mut switch = Switch::new(config).unwrap();
+        // As often as a node may in a second, with the resets that the low bits count.
+        for _ in 0..16 {
+            let incarnation = welcomed(&join(&mut switch, 0));
+            if incarnation <= last {
+                return fail("incarnations_grow", format!("{incarnation:#x} at {seconds}, after {last:#x}"));
+            }
+            last = incarnation + (1 << RESET_BITS) - 1;
+            frame(&mut switch, 0, Frame::Reset { incarnation: last });
+            handle(&mut switch, Event::PortClosed { port: 0 });
+        }
+        let floor = last.checked_mul(1 << RESET_BITS);
+        if floor.is_none_or(|floor| floor <= generation) {
+            return fail("generations_grow", format!("{last:#x} at {seconds}"));
+        }
+        generation = floor.unwrap();
+    }
+    Ok(())
+}
+
+#[test]
+fn incarnations_do_not_come_round_before_2100() {
+    restarts(None).unwrap();
+    for seconds in [0, 1, 1 << 19, 1 << 31, (1 << 32) - 2] {
+        assert!(incarnation_at(seconds) < incarnation_at(seconds + 1));
+        assert!(
+            incarnation_at(seconds) >> RESET_BITS < incarnation_at(seconds + 1) >> RESET_BITS,
+            "epochs begin with it"
+        );
+    }
+}
+
+/// 2^20 resets of one join, and 2^20 joins: each greater than all before.
+#[test]
+fn a_million_resets_and_joins_are_told_apart() {
+    let mut config = config(None);
+    config.base_incarnation = incarnation_at(1_795_000_000);
+    let mut switch = Switch::new(config).unwrap();
+    join(&mut switch, 1);
+    let mut last = welcomed(&join(&mut switch, 0));
+    for _ in 0..1 << 20 {
+        last += 1;
+        let told = frame(&mut switch, 0, Frame::Reset { incarnation: last });
+        assert_eq!(
+            told,
+            [
+                Action::Notice(Notice::Reset { node: 0, incarnation: last }),
+                Action::Send(1, Frame::NodeUp { node: 0, incarnation: last })
+            ]
+        );
+    }
+    for _ in 0..1 << 20 {
+        handle(&mut switch, Event::PortClosed { port: 0 });
+        let incarnation = welcomed(&join(&mut switch, 0));
+        assert!(incarnation > last);
+        last = incarnation;
+    }
+}
+
+/// A node does not use up the incarnations of those that come after it under its id.
+fn ahead(bug: Option<Bug>) -> Result<(), Failure> {
+    let mut switch = Switch::new(config(bug)).unwrap();
+    join(&mut switch, 0);
+    let last = switch.incarnation(0).unwrap();
+    let announced = u64::MAX;
+    let actions = frame(&mut switch, 0, Frame::Reset { incarnation: announced });
+    if refusal(&actions, 0) != Some((Refusal::Protocol, announced, last + 1)) {
+        return fail("incarnations_are_left", format!("{actions:?}"));
+    }
+    assert_eq!(refusal(&join(&mut switch, 0), 0), None);
+    // A board that has outlived a fabric whose clock was ahead of this one's.
+    let ahead = switch.incarnation(0).unwrap() + (1 << 45);
+    assert_eq!(refusal(&frame(&mut switch, 0, Frame::Reset { incarnation: ahead }), 0), None);
+    Ok(())
+}
+
+#[test]
+fn a_node_does_not_use_up_the_incarnations() {
+    ahead(None).unwrap();
 }
 
 // ---- replies ----
@@ -282,5 +385,7 @@ fn each_bug_is_found_by_its_check() {
     assert_eq!(found(presence(Some(Bug::UnlimitedPresence))), Some("resets_bounded"));
     assert_eq!(found(presence(Some(Bug::ForgetPresence))), Some("joins_bounded"));
     assert_eq!(found(hoard(Some(Bug::BelieveOffer)).map(|_| ())), Some("replies_to_itself"));
+    assert_eq!(found(restarts(Some(Bug::ShortIncarnation))), Some("incarnations_grow"));
+    assert_eq!(found(ahead(Some(Bug::BelieveIncarnation))), Some("incarnations_are_left"));
     assert_eq!(found(unasked(Some(Bug::UnaskedPerReceiver))), Some("unasked_replies"));
 }

@@ -138,7 +138,7 @@ fn hostile() -> impl Strategy<Value = Event> {
         }),
         12 => any_packet,
         3 => (class, number.clone()).prop_map(|(class, count)| Frame::Credit { class, count }),
-        1 => number.prop_map(|incarnation| Frame::Reset { incarnation }),
+        1 => number.prop_map(|n| Frame::Reset { incarnation: n.into() }),
         1 => Just(Frame::NodeDown { node: 1 }),
     ];
     let port = 0u32..5;
@@ -441,8 +441,9 @@ fn a_restarted_node_and_a_restarted_fabric_give_greater_incarnations() {
     assert_eq!(sent_to(&again, 0), [Frame::NodeUp { node: 1, incarnation: 0x0123_7000 }]);
 
     // Used up: refused, not wrapped.
-    frame(&mut switch, 1, Frame::Reset { incarnation: u32::MAX });
-    handle(&mut switch, Event::PortClosed { port: 1 });
+    let mut config = self::config(2, None);
+    config.base_incarnation = u64::MAX;
+    let mut switch = Switch::new(config).unwrap();
     let refused = join(&mut switch, 1);
     assert!(refused.contains(&Action::Close(1)), "{refused:?}");
     assert!(refused.contains(&Action::Notice(Notice::Exhausted { port: 1, node: 1 })));
@@ -629,7 +630,7 @@ fn a_copy_is_meant_for_the_life_that_its_receiver_had() {
     frame(&mut switch, 1, Frame::Reset { incarnation: before + 1 });
     frame(&mut switch, 0, Frame::Packet(multicast(0, 1, 2, 0)));
     let actions = handle(&mut switch, Event::PortRoom { port: 1, frames: UNLIMITED });
-    let targets: Vec<u32> = sent_to(&actions, 1)
+    let targets: Vec<u64> = sent_to(&actions, 1)
         .iter()
         .filter_map(|f| if let Frame::Packet(p) = f { Some(p.target) } else { None })
         .collect();

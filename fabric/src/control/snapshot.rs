@@ -163,7 +163,7 @@ pub struct Port {
     pub state: PortState,
     /// Its incarnation, or the last it had.
     #[serde(skip_serializing_if = "none")]
-    pub incarnation: u32,
+    pub incarnation: u64,
     /// When it came or went: microseconds since the start of the process.
     #[serde(skip_serializing_if = "none")]
     pub since_us: u64,
@@ -319,6 +319,9 @@ pub struct Totals {
     /// Requests to absent nodes that a switch answered.
     #[serde(skip_serializing_if = "none")]
     pub answered: u64,
+    /// Connections that had not said whose they are, ended to make place for others.
+    #[serde(skip_serializing_if = "none")]
+    pub unidentified: u64,
     /// Attempts to connect for trunks.
     #[serde(skip_serializing_if = "none")]
     pub callers: Callers,

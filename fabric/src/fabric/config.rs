@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use switch_core::pairs::DEFAULT_PAIRS;
 use switch_core::{ConfigError, SwitchConfig};
+use telegraphos_accounts::Rate;
 use telegraphos_capture::{CaptureError, CaptureOptions};
 use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
 use telegraphos_transport::listener::ListenError;
@@ -21,6 +22,11 @@ use crate::metrics::{MetricsAddress, MetricsError};
 const DEFAULT_SILENCE: u64 = 10_000_000;
 /// Microseconds after which a port that returns no credit is given up, unless configured otherwise.
 const DEFAULT_STALL: u64 = 60_000_000;
+
+/// How often a node may join or be reset: a guest resets its board a few times when it boots.
+const PRESENCE: Rate = Rate::new(16, 128);
+/// Connections accepted from HIBs, of whatever process.
+const ACCEPTED: Rate = Rate::new(1000, 256);
 
 /// What a fabric process needs to know. Start from [`Config::new`] and change fields.
 #[derive(Clone, Debug)]
@@ -43,6 +49,10 @@ pub struct Config {
     pub silence: Option<u64>,
     /// See [`SwitchConfig::stall`].
     pub stall: Option<u64>,
+    /// See [`SwitchConfig::presence_rate`] (16 a second, 128 at once).
+    pub presence_rate: Option<Rate>,
+    /// Connections accepted from HIBs (1000 a second, 256 at once); more wait.
+    pub accept_rate: Rate,
     /// Path of the control socket to create, if there is to be one.
     pub control: Option<PathBuf>,
     /// Where to listen for Prometheus, if at all.
@@ -72,6 +82,8 @@ impl Config {
             process: None,
             silence: Some(DEFAULT_SILENCE),
             stall: Some(DEFAULT_STALL),
+            presence_rate: Some(PRESENCE),
+            accept_rate: ACCEPTED,
             control: None,
             metrics: None,
             transport: telegraphos_transport::Options::default(),
@@ -95,6 +107,7 @@ impl Config {
         switch.reply_limit = self.reply_limit;
         switch.silence = self.silence;
         switch.stall = self.stall;
+        switch.presence_rate = self.presence_rate;
         switch.pairs = DEFAULT_PAIRS.min(4 * (self.nodes as usize).pow(2));
         switch
     }

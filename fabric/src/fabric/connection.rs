@@ -6,10 +6,14 @@ use std::io;
 use telegraphos_transport::{Received, Transport};
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
+use super::turns::Flow;
 use crate::link::Input;
 
 /// Frames of the largest size that one connection's output buffer holds: 2 MiB.
 pub(super) const OUT_ROOM: usize = (2 << 20) / MAX_LEN;
+
+/// Bytes that one flush hands on at most; the rest waits for the next round of the loop.
+const MOST_AT_ONCE: usize = 256 << 10;
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +30,20 @@ pub(super) enum Role {
     Trunk(usize),
 }
 
+impl Role {
+    /// Whether it is known whose it is: it is a flow of its own.
+    pub(super) fn is_identified(self) -> bool {
+        matches!(self, Role::Link | Role::Trunk(_))
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) transport: Box<dyn Transport>,
     input: Input,
+    /// A frame that must wait.
+    waiting: Option<Frame>,
     output: Vec<u8>,
     /// Bytes of `output` that the transport has taken.
     taken: usize,
@@ -45,6 +58,18 @@ pub(super) struct Connection {
     pub(super) touched: bool,
     /// To be ended once its output was offered to the transport.
     pub(super) closing: bool,
+    /// Its turns in the loop, once it is identified.
+    pub(super) flow: Flow,
+    /// It waits for a turn.
+    pub(super) queued: bool,
+    /// The other end has hung up: it is read to its end.
+    pub(super) ended: bool,
+    /// It cannot be sent to.
+    pub(super) broken: bool,
+    /// The process that connected, on whose account it is, if it came by the listener.
+    pub(super) process: Option<u32>,
+    /// It is on the account of what has not been identified.
+    pub(super) unidentified: bool,
     /// Order of acceptance.
     pub(super) number: u64,
     /// When the first probe was queued that the other end has not answered.
@@ -57,7 +82,9 @@ impl Connection {
     pub(super) fn new(transport: Box<dyn Transport>, switch: usize, role: Role, number: u64) -> Connection {
         Connection {
             transport,
-            input: Input::new(),
+            // Room for a hello; more when it is known whose it is.
+            input: if role.is_identified() { Input::new() } else { Input::small() },
+            waiting: None,
             output: Vec::new(),
             taken: 0,
             switch,
@@ -66,6 +93,12 @@ impl Connection {
             watched: false,
             touched: false,
             closing: false,
+            flow: Flow::default(),
+            queued: false,
+            ended: false,
+            broken: false,
+            process: None,
+            unidentified: false,
             number,
             probed: None,
             answered_after: None,
@@ -83,7 +116,26 @@ impl Connection {
 
     /// The next whole frame.
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        self.input.next()
+        match self.waiting.take() {
+            Some(frame) => Ok(Some(frame)),
+            None => self.input.next(),
+        }
+    }
+
+    /// A frame that must wait: it is the next again.
+    pub(super) fn put_back(&mut self, frame: Frame) {
+        self.waiting = Some(frame);
+    }
+
+    /// Whether there is no room for what would make the bytes that are there a frame.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.input.space().is_empty()
+    }
+
+    /// It is known whose it is: frames of any size may come.
+    pub(super) fn identified(&mut self, role: Role) {
+        self.role = role;
+        self.input.grow();
     }
 
     /// Bytes that have come and are no frame yet, or never will be.
@@ -91,8 +143,9 @@ impl Connection {
         self.input.unread()
     }
 
-    pub(super) fn queue(&mut self, frame: &Frame) {
-        frame.encode(&mut self.output);
+    /// Bytes that it takes.
+    pub(super) fn queue(&mut self, frame: &Frame) -> usize {
+        frame.encode(&mut self.output)
     }
 
     /// A probe was queued.
@@ -122,14 +175,16 @@ impl Connection {
         OUT_ROOM.saturating_sub((self.output.len() - self.taken).div_ceil(MAX_LEN))
     }
 
-    /// Hands on what is queued as far as the transport takes it.
-    pub(super) fn flush(&mut self, now: u64) -> io::Result<()> {
+    /// Hands on what is queued as far as the transport takes it. True if it took all it may at once and there is more.
+    pub(super) fn flush(&mut self, now: u64) -> io::Result<bool> {
+        let mut handed_on = 0;
         loop {
             let taken = match self.output.len() - self.taken {
                 0 => 0,
                 _ => self.transport.send(now, &self.output[self.taken..])?,
             };
             self.taken += taken;
+            handed_on += taken;
             if self.taken == self.output.len() {
                 self.output.clear();
                 self.taken = 0;
@@ -140,7 +195,10 @@ impl Connection {
             }
             // Room there is of use only if something waits for it here.
             if !self.transport.flush(now)? || self.output.is_empty() || taken == 0 {
-                return Ok(());
+                return Ok(false);
+            }
+            if handed_on >= MOST_AT_ONCE {
+                return Ok(true);
             }
         }
     }

@@ -277,7 +277,7 @@ impl Controlled for Fabric {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let mut totals = Totals::default();
+        let mut totals = Totals { unidentified: self.doorway.ended, ..Totals::default() };
         let mut ports = Vec::new();
         for hosted in &self.switches {
             let counted = hosted.switch.statistics();
@@ -522,7 +522,7 @@ impl Fabric {
             peer: end.ids.1,
             transport: end.via.clone(),
             up: life.up,
-            session: life.epoch.into(),
+            session: life.epoch,
             since_us: life.since,
             resets: life.resets,
             rtt_us: round_trip,

@@ -12,7 +12,7 @@ use telegraphos_transport::faults::{FaultPlan, FaultyTransport, LinkFaults, Unkn
 use telegraphos_wire::NodeId;
 
 use super::Fabric;
-use super::config::FabricError;
+use super::config::{FabricError, system};
 use super::connection::Role;
 use super::watch::Source;
 
@@ -107,14 +107,14 @@ impl Fabric {
         let Some(mut connection) = self.connections.get_mut(port as usize).and_then(Option::take) else {
             return Ok(());
         };
-        self.watch.remove(connection.transport.fd())?;
+        self.watch.remove(connection.transport.fd()).map_err(system("stop watching a descriptor"))?;
         let transport = FaultyTransport::new(connection.transport, link).map_err(|e| FabricError::System {
             what: "make a place for faults",
             errno: rustix::io::Errno::from_io_error(&e).unwrap_or(rustix::io::Errno::IO),
         })?;
         connection.transport = Box::new(transport);
         (connection.faulty, connection.watched) = (true, false);
-        self.watch.add(connection.transport.fd(), Source::Port(port))?;
+        self.watch.add(connection.transport.fd(), Source::Port(port)).map_err(system("watch a descriptor"))?;
         self.connections[port as usize] = Some(connection);
         self.touch(port);
         Ok(())

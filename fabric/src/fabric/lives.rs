@@ -13,7 +13,7 @@ use telegraphos_wire::NodeId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeLife {
     pub(super) up: bool,
-    pub(super) incarnation: u32,
+    pub(super) incarnation: u64,
     pub(super) since: u64,
     pub(super) joins: u64,
 }
@@ -22,7 +22,7 @@ pub(super) struct NodeLife {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TrunkLife {
     pub(super) up: bool,
-    pub(super) epoch: u32,
+    pub(super) epoch: u64,
     pub(super) since: u64,
     pub(super) resets: u64,
 }

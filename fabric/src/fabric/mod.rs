@@ -7,8 +7,9 @@
 //!   HIBs ═════════════► Connection ─┼─ Switch ─────┴─ Connection ═ trunk between two switches here
 //! ```
 //!
-//! One round of the loop: for each connection with input one receive of up to 64 KiB, its frames through its switch;
-//! then for each connection that got frames one send. A connection's output buffer holds at most [`connection::OUT_ROOM`] frames: the
+//! One round of the loop: each connection with input gets one turn of bounded work (`turns.rs`): a receive of up to 64 KiB, its frames
+//! through its switch as far as the turn goes; a few connections are accepted; then for each connection that got frames one send. What
+//! is left goes on in the next round. A connection's output buffer holds at most [`connection::OUT_ROOM`] frames: the
 //! switch is told how many more fit and keeps the rest under its own bounds, so a HIB that does not read costs neither
 //! memory nor anybody else's time. With nothing to do the loop sleeps; it wakes a few times per `silence` to ask who has been quiet.
 
@@ -16,24 +17,29 @@ mod capturing;
 mod config;
 mod connection;
 mod control;
+mod doorway;
 mod faults;
 mod lives;
 mod report;
+#[cfg(test)]
+mod tests;
 mod trunks;
+mod turns;
 mod watch;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fabric_topology::{SwitchId, Topology};
 use log::{debug, info};
-use switch_core::{Action, Event, Notice, Part, PortId, Switch};
+use rustix::io::Errno;
+use switch_core::{Action, Attached, Event, Notice, Part, PortId, Switch};
 use telegraphos_transport::faults::{Faults, Schedule};
 use telegraphos_transport::listener::Listener;
-use telegraphos_transport::{Acceptor, Received, Transport, UnixTransport};
+use telegraphos_transport::{Acceptor, Received, Transport};
 use telegraphos_wire::WindowLayout;
-use telegraphos_wire::link::Frame;
+use telegraphos_wire::link::{Frame, incarnation_at};
 
 use crate::control::{ControlServer, Limits};
 use crate::limit::Limiter;
@@ -43,13 +49,15 @@ use config::system;
 pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
 use control::Commands;
+use doorway::Doorway;
 use lives::Lives;
 use trunks::{TrunkEnd, Trunks};
+use turns::{Flow, Turns};
 pub use watch::ShutdownHandle;
 use watch::{Events, Ready, Source, Watch};
 
-/// Connections beyond one per node and trunk: joiners that are being refused or have not said hello.
-const SPARE_CONNECTIONS: usize = 64;
+/// Microseconds between two [`Event::Tick`] while there is something to do: what the switches' rates go by.
+const TICK: u64 = 100_000;
 
 /// One switch of this process.
 #[derive(Debug)]
@@ -68,15 +76,21 @@ pub struct Fabric {
     watch: Watch,
     stop: ShutdownHandle,
     listener: Listener,
-    /// The listener is watched.
-    accepting: bool,
+    /// Who may come in by it.
+    doorway: Doorway,
     /// By port.
     connections: Vec<Option<Connection>>,
+    turns: Turns,
+    /// By port: when its transport has something to do without any event.
+    timed: BTreeMap<PortId, u64>,
+    /// Work of the turn that goes on, so far.
+    work: i64,
     trunks: Vec<TrunkEnd>,
     /// Where other processes call for trunks.
     acceptors: Vec<Box<dyn Acceptor>>,
+    /// By acceptor: not watched until then, since it failed.
+    resting: Vec<Option<u64>>,
     accepted: u64,
-    limit: usize,
     /// Connections to flush.
     touched: VecDeque<PortId>,
     actions: Vec<Action>,
@@ -96,6 +110,8 @@ pub struct Fabric {
     now: u64,
     /// When the switches are told the time next.
     tick: Option<u64>,
+    /// When they were told last.
+    ticked: u64,
 }
 
 impl Fabric {
@@ -121,21 +137,24 @@ impl Fabric {
         let listener = Listener::bind(&config.listen, "--listen")?;
         let (control, metrics) = served?;
         if let Some(control) = &control {
-            watch.add(control.fd(), Source::Control)?;
+            watch.add(control.fd(), Source::Control).map_err(system("watch a descriptor"))?;
         }
-        watch.add(listener.fd(), Source::Listener)?;
+        watch.add(listener.fd(), Source::Listener).map_err(system("watch a descriptor"))?;
         info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
         let tick = config.shortest_limit().map(|_| 0);
         let mut fabric = Fabric {
-            limit: config.nodes as usize + trunks.len() + SPARE_CONNECTIONS,
+            doorway: Doorway::new(config.accept_rate),
             config,
             switches,
             watch,
             stop,
             listener,
-            accepting: true,
             connections: Vec::new(),
+            turns: Turns::default(),
+            timed: BTreeMap::new(),
+            work: 0,
             trunks,
+            resting: vec![None; acceptors.len()],
             acceptors,
             accepted: 0,
             touched: VecDeque::new(),
@@ -152,6 +171,7 @@ impl Fabric {
             started: Instant::now(),
             now: 0,
             tick,
+            ticked: 0,
         };
         fabric.watch_trunks()?;
         fabric.name_links();
@@ -175,7 +195,10 @@ impl Fabric {
         let mut ready: Vec<Ready> = Vec::new();
         loop {
             ready.clear();
-            let limit = self.deadline().map(|at| at.saturating_sub(self.clock()));
+            let limit = match self.turns.is_empty() && self.touched.is_empty() {
+                true => self.deadline().map(|at| at.saturating_sub(self.clock())),
+                false => Some(0),
+            };
             self.watch.wait(limit, &mut events, &mut ready)?;
             self.now = self.clock();
             self.wakeups += 1;
@@ -190,17 +213,17 @@ impl Fabric {
                     }
                     Source::Listener => accept = true,
                     Source::Control => control = true,
-                    Source::Acceptor(index) => self.accept_trunk(index as usize)?,
-                    Source::Port(port) => self.ready(port, ready.ended)?,
+                    Source::Acceptor(index) => self.accept_trunk(index as usize),
+                    Source::Port(port) => self.ready(port, ready.ended),
                 }
             }
-            self.timers()?;
-            // After the others: a HIB that comes back must find its old connection ended.
+            self.timers();
+            self.take_turns();
             if accept {
-                self.accept()?;
+                self.accept();
             }
             self.control(control);
-            self.flush()?;
+            self.flush();
             self.tend_capture();
         }
     }
@@ -211,31 +234,36 @@ impl Fabric {
 
     /// When there is something to do without any event.
     fn deadline(&self) -> Option<u64> {
-        let transports = self.connections.iter().flatten().filter_map(|c| c.transport.deadline());
+        let transports = self.timed.values().copied();
         let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
         let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
+        let resting = self.resting.iter().flatten().copied().chain(self.doorway.closed_until());
         let control = self.control.as_ref().and_then(ControlServer::deadline);
         let scheduled = self.schedule.deadline();
-        transports.chain(trunks).chain(acceptors).chain(self.tick).chain(scheduled).chain(control).min()
+        let all = transports.chain(trunks).chain(acceptors).chain(resting);
+        all.chain(self.tick).chain(scheduled).chain(control).min()
     }
 
-    fn timers(&mut self) -> Result<(), FabricError> {
+    fn timers(&mut self) {
         self.run_schedule();
-        for port in 0..self.connections.len() as PortId {
-            let now = self.now;
-            if self.connection(port).is_some_and(|c| c.transport.deadline().is_some_and(|at| at <= now)) {
-                self.ready(port, false)?;
-            }
+        let now = self.now;
+        let due: Vec<PortId> = self.timed.iter().filter(|(_, at)| **at <= now).map(|(port, _)| *port).collect();
+        due.into_iter().for_each(|port| self.ready(port, false));
+        self.open_trunks();
+        if self.doorway.closed_until().is_some_and(|at| at <= now) {
+            self.open_doorway();
         }
-        self.open_trunks()?;
-        if self.tick.is_some_and(|at| at <= self.now) {
-            self.tick = self.config.shortest_limit().map(|limit| self.now + (limit / 4).max(1000));
+        let due = self.tick.is_some_and(|at| at <= now);
+        if due {
+            self.tick = self.config.shortest_limit().map(|limit| now + (limit / 4).max(1000));
+        }
+        if due || now >= self.ticked.saturating_add(TICK) {
+            self.ticked = now;
             for switch in 0..self.switches.len() {
-                self.event(switch, Event::Tick { now: self.now });
+                self.event(switch, Event::Tick { now });
             }
             self.probe_trunks();
         }
-        Ok(())
     }
 
     fn connection(&mut self, port: PortId) -> Option<&mut Connection> {
@@ -244,33 +272,8 @@ impl Fabric {
 
     // ---- connections ----
 
-    fn accept(&mut self) -> Result<(), FabricError> {
-        loop {
-            let stream = match self.listener.accept() {
-                Ok(Some(stream)) => stream,
-                Ok(None) => return Ok(()),
-                Err(e) if trunks::passes(e) => {
-                    if self.connections.iter().all(Option::is_none) {
-                        return Err(system("accept the first connection")(e));
-                    }
-                    self.complain(format_args!(
-                        "cannot accept a connection: {e}; waiting until another ends (raise the limit: ulimit -n)"
-                    ));
-                    return self.watch_listener(false);
-                }
-                Err(e) => return Err(system("accept connections")(e)),
-            };
-            if self.connections.iter().flatten().count() >= self.limit {
-                self.drop_oldest_stranger()?;
-            }
-            let transport = UnixTransport::from_stream(stream, &self.config.transport);
-            let port = self.connect(Box::new(transport), 0, Role::Stranger)?;
-            debug!("connection {} accepted as port {port}", self.accepted);
-        }
-    }
-
-    /// A new connection gets a port.
-    fn connect(&mut self, transport: Box<dyn Transport>, switch: usize, role: Role) -> Result<PortId, FabricError> {
+    /// A new connection gets a port. If it cannot be watched it is ended, and nothing else.
+    fn connect(&mut self, transport: Box<dyn Transport>, switch: usize, role: Role) -> Result<PortId, Errno> {
         let port = match self.connections.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -285,36 +288,18 @@ impl Fabric {
         Ok(port as PortId)
     }
 
-    fn watch_listener(&mut self, on: bool) -> Result<(), FabricError> {
-        if self.accepting != on {
-            if on {
-                self.watch.add(self.listener.fd(), Source::Listener)?;
-            } else {
-                self.watch.remove(self.listener.fd())?;
-            }
-            self.accepting = on;
-        }
-        Ok(())
-    }
-
-    /// Makes place for a connection; there are more places than nodes, so somebody there has not joined.
-    fn drop_oldest_stranger(&mut self) -> Result<(), FabricError> {
-        let strangers = self.connections.iter().enumerate().filter_map(|(port, c)| {
-            let c = c.as_ref().filter(|c| matches!(c.role, Role::Stranger | Role::Joining | Role::Caller(_)))?;
-            Some((c.number, port))
-        });
-        if let Some((number, port)) = strangers.min() {
-            let limit = self.limit;
-            self.complain(format_args!("{limit} connections: ending number {number}, which never said hello"));
-            self.end(port as PortId)?;
-        }
-        Ok(())
-    }
-
     /// Forgets a connection.
-    fn end(&mut self, port: PortId) -> Result<(), FabricError> {
-        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::take) else { return Ok(()) };
+    fn end(&mut self, port: PortId) {
+        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::take) else { return };
         let (switch, role) = (connection.switch, connection.role);
+        self.timed.remove(&port);
+        if connection.queued {
+            let of = |queue: &mut VecDeque<PortId>| queue.retain(|queued| *queued != port);
+            of(if role.is_identified() { &mut self.turns.identified } else { &mut self.turns.unidentified });
+        }
+        if let Some(process) = connection.process {
+            self.doorway.left(process, connection.unidentified);
+        }
         if let Role::Trunk(index) = role {
             self.lives.transport_ended(index, connection.transport.statistics());
         }
@@ -326,41 +311,108 @@ impl Fabric {
         if let Role::Trunk(index) = role {
             self.trunk_ended(index, port);
         }
-        self.watch_listener(true)
     }
 
-    fn ready(&mut self, port: PortId, ended: bool) -> Result<(), FabricError> {
+    // ---- turns ----
+
+    /// A connection has something to do: it gets a turn.
+    fn ready(&mut self, port: PortId, ended: bool) {
         self.touch(port);
-        self.read(port, ended)
+        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return };
+        connection.ended |= ended;
+        if !connection.queued {
+            connection.queued = true;
+            if connection.role.is_identified() {
+                // Before those that have more to do than their turns allow: it may be all that it has.
+                self.turns.identified.push_front(port);
+            } else {
+                self.turns.unidentified.push_back(port);
+            }
+        }
     }
 
-    /// One receive; after a hang-up as many as the transport still holds, so that the end is seen at once.
-    fn read(&mut self, port: PortId, ended: bool) -> Result<(), FabricError> {
+    /// One round of turns.
+    fn take_turns(&mut self) {
+        let mut idle = true;
+        for _ in 0..self.turns.identified.len() {
+            let Some(port) = self.turns.identified.pop_front() else { break };
+            let Some(connection) = self.connection(port) else { continue };
+            if !connection.flow.begin() {
+                self.turns.identified.push_back(port);
+                continue;
+            }
+            idle = false;
+            let flow = connection.flow;
+            let (flow, more) = self.turn(port, flow);
+            if let Some(connection) = self.connection(port) {
+                connection.flow = flow;
+                connection.queued = more;
+                if more {
+                    self.turns.identified.push_back(port);
+                }
+            }
+        }
+        if !self.turns.unidentified.is_empty() && self.turns.common.begin() {
+            idle = false;
+            for _ in 0..self.turns.unidentified.len() {
+                if !self.turns.common.may_go_on() {
+                    break;
+                }
+                let Some(port) = self.turns.unidentified.pop_front() else { break };
+                let flow = self.turns.common;
+                let (flow, more) = self.turn(port, flow);
+                self.turns.common = flow;
+                let Some(connection) = self.connection(port) else { continue };
+                // It may have said meanwhile whose it is.
+                connection.queued = false;
+                let ended = connection.ended;
+                if more {
+                    self.ready(port, ended);
+                }
+            }
+        }
+        if idle && !self.turns.is_empty() {
+            let mut waiting = self.turns.identified.clone();
+            waiting.make_contiguous().sort_unstable();
+            let connections = self.connections.iter_mut().enumerate();
+            let flows = connections.filter(|(port, _)| waiting.binary_search(&(*port as PortId)).is_ok());
+            let flows = flows.filter_map(|(_, connection)| Some(&mut connection.as_mut()?.flow));
+            let common = Some(&mut self.turns.common).filter(|_| !self.turns.unidentified.is_empty());
+            turns::relieve(flows.chain(common));
+        }
+    }
+
+    /// The frames that a connection has sent, as far as its turn goes: one receive; after a hang-up as many as the transport still holds,
+    /// so that the end is seen. Says what is left of the flow, and whether there is more to do at once.
+    fn turn(&mut self, port: PortId, mut flow: Flow) -> (Flow, bool) {
+        let mut received = false;
         loop {
-            let now = self.now;
-            let Some(connection) = self.connection(port) else { return Ok(()) };
-            if connection.closing {
-                return Ok(());
-            }
-            match connection.fill(now) {
-                Ok(Received::Nothing) => return Ok(()),
-                Ok(Received::End) => return self.end(port),
-                Ok(Received::Bytes(_)) => {}
-                Err(e) => {
-                    debug!("port {port}: {e}");
-                    return self.end(port);
-                }
-            }
             loop {
-                let Some(connection) = self.connection(port) else { return Ok(()) };
+                let Some(connection) = self.connection(port) else { return (flow, false) };
                 if connection.closing {
-                    return Ok(());
+                    return (flow, false);
                 }
-                match connection.next() {
+                if !flow.may_go_on() {
+                    return (flow, connection.ended || !connection.unread().is_empty());
+                }
+                let next = connection.next();
+                self.work = turns::FRAME;
+                match next {
                     Ok(Some(frame)) => {
-                        if self.kept_out(port, &frame) {
-                            return Ok(());
+                        if self.must_wait(port, &frame) {
+                            flow.spend(turns::CALL);
+                            if let Some(connection) = self.connection(port) {
+                                connection.put_back(frame);
+                            }
+                            return (flow, true);
                         }
+                        if self.kept_out(port, &frame) {
+                            return (flow, false);
+                        }
+                        if matches!(frame, Frame::Group { .. }) {
+                            self.work += turns::GROUP;
+                        }
+                        let now = self.now;
                         if let (Frame::Alive, Some(connection)) = (&frame, self.connection(port)) {
                             connection.alive(now);
                         }
@@ -368,18 +420,64 @@ impl Fabric {
                         self.event(switch, Event::Frame { port, frame });
                     }
                     Ok(None) => break,
-                    Err(e) => {
-                        self.complain(format_args!("port {port}: {e}"));
-                        let switch = self.introduce(port, None);
-                        self.record_malformed(switch, port);
-                        self.event(switch, Event::Malformed { port });
-                    }
+                    Err(e) => self.malformed(port, &e),
+                }
+                flow.spend(self.work);
+            }
+            let now = self.now;
+            let Some(connection) = self.connection(port) else { return (flow, false) };
+            if received && !connection.ended {
+                return (flow, false);
+            }
+            if connection.is_full() {
+                // What was no more than a hello could be is no hello.
+                self.malformed(port, &"its first frame is longer than a hello");
+                continue;
+            }
+            flow.spend(turns::CALL);
+            received = true;
+            match connection.fill(now) {
+                Ok(Received::Bytes(bytes)) => flow.spend((bytes / turns::BYTES) as i64),
+                // What is broken has nothing more to say.
+                Ok(Received::Nothing) if !connection.broken => return (flow, false),
+                Ok(Received::Nothing | Received::End) => {
+                    self.end(port);
+                    return (flow, false);
+                }
+                Err(e) => {
+                    debug!("port {port}: {e}");
+                    self.end(port);
+                    return (flow, false);
                 }
             }
-            if !ended {
-                return Ok(());
-            }
         }
+    }
+
+    fn malformed(&mut self, port: PortId, what: &dyn std::fmt::Display) {
+        self.complain_of(port, format_args!("port {port}: {what}"));
+        let switch = self.introduce(port, None);
+        self.record_malformed(switch, port);
+        self.event(switch, Event::Malformed { port });
+    }
+
+    /// Whether a hello must wait until the connection that its node had before has been read to its end: a HIB that comes back finds its
+    /// place free.
+    fn must_wait(&mut self, port: PortId, frame: &Frame) -> bool {
+        let Frame::Hello { node, .. } = frame else { return false };
+        if self.connection(port).is_none_or(|connection| connection.role != Role::Stranger) {
+            return false;
+        }
+        let old = {
+            let mut open = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
+            open.find(|(attached, ..)| *attached == Attached::Node(*node)).map(|(_, port, _)| port)
+        };
+        let Some(old) = old.filter(|old| *old != port) else { return false };
+        let Some(connection) = self.connection(old) else { return false };
+        if !connection.ended && !watch::hung_up(connection.transport.fd()) {
+            return false;
+        }
+        self.ready(old, true);
+        true
     }
 
     fn record_malformed(&mut self, switch: usize, port: PortId) {
@@ -414,41 +512,57 @@ impl Fabric {
         if let Some(connection) = self.connection(port) {
             if !connection.touched {
                 connection.touched = true;
+                self.work += turns::CALL;
                 self.touched.push_back(port);
             }
         }
     }
 
-    /// Hands on what each connection has to send, again for those that get more by it.
-    fn flush(&mut self) -> Result<(), FabricError> {
-        while let Some(port) = self.touched.pop_front() {
+    /// Hands on what each connection has to send; those that get more by it follow in the next round.
+    fn flush(&mut self) {
+        for _ in 0..self.touched.len() {
+            let Some(port) = self.touched.pop_front() else { return };
             let now = self.now;
             let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { continue };
             connection.touched = false;
             let flushed = connection.flush(now);
+            if connection.closing {
+                self.end(port);
+                continue;
+            }
             match flushed {
-                _ if connection.closing => self.end(port)?,
                 Err(e) => {
                     debug!("port {port}: {e}");
                     // What it sent before its end still counts.
-                    self.read(port, true)?;
-                    self.end(port)?;
+                    connection.broken = true;
+                    self.ready(port, true);
                 }
-                Ok(()) => {
+                Ok(more) => {
                     let wants = connection.transport.wants_write();
                     if connection.watched != wants {
                         connection.watched = wants;
-                        self.watch.writable(connection.transport.fd(), Source::Port(port), wants)?;
+                        if let Err(e) = self.watch.writable(connection.transport.fd(), Source::Port(port), wants) {
+                            self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
+                            self.end(port);
+                            continue;
+                        }
+                    }
+                    match connection.transport.deadline() {
+                        Some(at) => _ = self.timed.insert(port, at),
+                        None if self.timed.is_empty() => {}
+                        None => _ = self.timed.remove(&port),
                     }
                     let (switch, role, free) = (connection.switch, connection.role, connection.room());
                     // When it is worth it; when nothing waits for the transport any more it always is.
                     if free >= OUT_ROOM / 2 && !matches!(role, Role::Stranger | Role::Caller(_)) {
                         self.event(switch, Event::PortRoom { port, frames: free as u32 });
                     }
+                    if more {
+                        self.touch(port);
+                    }
                 }
             }
         }
-        Ok(())
     }
 
     // ---- the switches ----
@@ -470,13 +584,16 @@ impl Fabric {
         for action in actions.drain(..) {
             match action {
                 Action::Send(port, frame) => {
+                    self.work += turns::FRAME;
                     let now = self.now;
                     if let Some(connection) = self.connection(port) {
-                        connection.queue(&frame);
-                        match frame {
-                            Frame::Welcome { .. } => connection.role = Role::Link,
-                            Frame::Probe => connection.probed(now),
-                            _ => {}
+                        let bytes = connection.queue(&frame);
+                        if matches!(frame, Frame::Probe) {
+                            connection.probed(now);
+                        }
+                        self.work += (bytes / turns::BYTES) as i64;
+                        if matches!(frame, Frame::Welcome { .. }) {
+                            self.identified(port, Role::Link);
                         }
                     }
                     self.touch(port);
@@ -529,11 +646,7 @@ fn host(config: &Config, topology: Option<&Arc<Topology>>) -> Result<Vec<Hosted>
         .collect()
 }
 
-/// So that a restarted fabric does not give an incarnation again: the first join number is the seconds of the clock, in
-/// the lower half of the counter's range, which leaves at least 2^19 joins per node. (The seconds come round after six
-/// days; a restart would have to meet the same one.)
-fn base_incarnation() -> u32 {
-    const COUNTER_BITS: u32 = 20;
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    ((seconds % (1 << (COUNTER_BITS - 1))) as u32) << (32 - COUNTER_BITS)
+/// So that a restarted fabric gives no incarnation again.
+fn base_incarnation() -> u64 {
+    incarnation_at(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }

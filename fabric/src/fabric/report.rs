@@ -2,11 +2,20 @@
 //! What the fabric says in its log.
 
 use log::{Level, info, log, warn};
-use switch_core::{Attached, Notice, Statistics};
+use switch_core::{Attached, Notice, PortId, Statistics};
 use telegraphos_wire::Class;
 
 use super::Fabric;
+use super::connection::Role;
 use crate::limit::Suffix;
+
+/// Numbers of peers for the limit on lines: nodes are their own, the others begin here.
+const TRUNKS: u64 = 1 << 32;
+const LINKS: u64 = 2 << 32;
+const ENDS: u64 = 3 << 32;
+const PROCESSES: u64 = 4 << 32;
+/// Those that are not known.
+const OTHERS: u64 = 5 << 32;
 
 /// Which node or trunk it is about.
 fn about(notice: &Notice) -> Option<Attached> {
@@ -39,7 +48,12 @@ impl Fabric {
             | Notice::Violation { .. }
             | Notice::TrunkRefused { .. } => ("complaints", Level::Warn),
         };
-        if let Some(more) = self.admit(kind) {
+        let peer = match about(notice) {
+            Some(Attached::Node(node)) => u64::from(node),
+            Some(Attached::Trunk(trunk, _)) => TRUNKS + u64::from(trunk),
+            None => OTHERS,
+        };
+        if let Some(more) = self.limiter.admit_of(kind, peer, self.now) {
             let colon = if switch.is_empty() { "" } else { ": " };
             // Besides the words, for machines.
             match about(notice) {
@@ -54,6 +68,29 @@ impl Fabric {
 
     pub(super) fn complain(&mut self, what: std::fmt::Arguments<'_>) {
         if let Some(more) = self.admit("complaints") {
+            warn!("{what}{more}");
+        }
+    }
+
+    /// About what a connection sends.
+    pub(super) fn complain_of(&mut self, port: PortId, what: std::fmt::Arguments<'_>) {
+        let connection = self.connections.get(port as usize).and_then(Option::as_ref);
+        let peer = match connection.map(|connection| (connection.role, connection.process)) {
+            Some((Role::Link, _)) => LINKS + u64::from(port),
+            Some((Role::Trunk(index), _)) => ENDS + index as u64,
+            Some((_, Some(process))) => PROCESSES + u64::from(process),
+            _ => OTHERS,
+        };
+        self.complain_as(peer, what);
+    }
+
+    /// About what a process does.
+    pub(super) fn complain_of_process(&mut self, process: u32, what: std::fmt::Arguments<'_>) {
+        self.complain_as(PROCESSES + u64::from(process), what);
+    }
+
+    fn complain_as(&mut self, peer: u64, what: std::fmt::Arguments<'_>) {
+        if let Some(more) = self.limiter.admit_of("complaints", peer, self.now) {
             warn!("{what}{more}");
         }
     }

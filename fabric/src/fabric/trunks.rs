@@ -13,7 +13,7 @@ use telegraphos_transport::quic::{Peer, QuicOptions};
 use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport};
 use telegraphos_wire::link::Frame;
 
-use super::config::{Config, FabricError};
+use super::config::{Config, FabricError, system};
 use super::connection::{OUT_ROOM, Role};
 use super::faults::trunk_name;
 use super::watch::Source;
@@ -23,6 +23,10 @@ use super::{Fabric, Hosted};
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);
 /// Connections of one trunk end at once: the trunk, and those that want to take its place.
 const MOST: usize = 4;
+/// Connections taken from one acceptor in a round of the loop.
+const CALLERS_AT_ONCE: usize = 8;
+/// Microseconds for which an acceptor rests after an error.
+const REST: u64 = 100_000;
 /// Connections at one acceptor that have not said for which trunk they are.
 const MOST_CALLERS: usize = 32;
 
@@ -203,28 +207,36 @@ impl TrunkEnd {
 
 impl Fabric {
     /// Opens what is to be opened now.
-    pub(super) fn open_trunks(&mut self) -> Result<(), FabricError> {
+    pub(super) fn open_trunks(&mut self) {
         for index in 0..self.acceptors.len() {
+            if self.resting[index].is_some_and(|at| at <= self.now) {
+                self.resting[index] = match self.watch.add(self.acceptors[index].fd(), Source::Acceptor(index as u32)) {
+                    Ok(()) => None,
+                    Err(e) => {
+                        self.complain(format_args!("calls for trunks cannot be watched: {e}"));
+                        Some(self.now.saturating_add(REST))
+                    }
+                };
+            }
             if self.acceptors[index].deadline().is_some_and(|at| at <= self.now) {
-                self.accept_trunk(index)?;
+                self.accept_trunk(index);
             }
         }
         for index in 0..self.trunks.len() {
             if self.trunks[index].retry.is_some_and(|at| at <= self.now) {
                 self.trunks[index].retry = None;
-                self.open_trunk(index)?;
+                self.open_trunk(index);
             }
         }
-        Ok(())
     }
 
-    fn open_trunk(&mut self, index: usize) -> Result<(), FabricError> {
+    fn open_trunk(&mut self, index: usize) {
         if self.trunks[index].kept_down() {
-            return Ok(());
+            return;
         }
         let opened = match &self.trunks[index].way {
-            Way::Listen(_) => return Ok(()),
-            Way::Inside(other) if *other < index => return Ok(()),
+            Way::Listen(_) => return,
+            Way::Inside(other) if *other < index => return,
             Way::Inside(other) => {
                 let other = *other;
                 // One end makes the faults of both directions.
@@ -232,8 +244,7 @@ impl Fabric {
                     .and_then(|(near, far)| Ok((FaultyTransport::new(near, self.trunk_faults(index))?, far)))
                 {
                     Ok((near, far)) => {
-                        self.trunk_opened(other, Box::new(far))?;
-                        Ok(Box::new(near) as Box<dyn Transport>)
+                        self.trunk_opened(other, Box::new(far)).map(|()| Box::new(near) as Box<dyn Transport>)
                     }
                     Err(e) => Err(e.to_string()),
                 }
@@ -247,8 +258,8 @@ impl Fabric {
                 telegraphos_transport::connect(address, &options).map_err(|e| e.to_string())
             }
         };
-        match opened {
-            Ok(transport) => self.trunk_opened(index, transport),
+        match opened.and_then(|transport| self.trunk_opened(index, transport)) {
+            Ok(()) => {}
             Err(why) => {
                 let end = &mut self.trunks[index];
                 if end.told_down {
@@ -258,42 +269,43 @@ impl Fabric {
                     end.told_down = true;
                 }
                 end.again(self.now);
-                Ok(())
             }
         }
     }
 
     /// Takes the connections that wait at an acceptor.
-    pub(super) fn accept_trunk(&mut self, index: usize) -> Result<(), FabricError> {
-        loop {
-            let Some(acceptor) = self.acceptors.get_mut(index) else { return Ok(()) };
+    pub(super) fn accept_trunk(&mut self, index: usize) {
+        for _ in 0..CALLERS_AT_ONCE {
+            let Some(acceptor) = self.acceptors.get_mut(index) else { return };
             match acceptor.accept(self.now) {
                 Ok(Some(transport)) => {
-                    self.drop_oldest_caller(index)?;
-                    self.connect(transport, 0, Role::Caller(index))?;
+                    self.drop_oldest_caller(index);
+                    if let Err(e) = self.connect(transport, 0, Role::Caller(index)) {
+                        self.complain(format_args!("a connection for a trunk cannot be watched: {e}; it is ended"));
+                    }
                 }
-                Ok(None) => return Ok(()),
+                Ok(None) => return,
                 Err(e) => {
                     self.complain(format_args!("cannot accept a connection for a trunk: {e}"));
-                    return Ok(());
+                    // It would be ready again at once.
+                    if self.resting[index].is_none() && self.watch.remove(self.acceptors[index].fd()).is_ok() {
+                        self.resting[index] = Some(self.now.saturating_add(REST));
+                    }
+                    return;
                 }
             }
         }
     }
 
     /// Bounds what has called at an acceptor and says nothing.
-    fn drop_oldest_caller(&mut self, index: usize) -> Result<(), FabricError> {
+    fn drop_oldest_caller(&mut self, index: usize) {
         let callers = self.connections.iter().enumerate().filter_map(|(port, connection)| {
             let connection = connection.as_ref().filter(|c| c.role == Role::Caller(index))?;
             Some((connection.number, port as PortId))
         });
         let callers: Vec<(u64, PortId)> = callers.collect();
-        if callers.len() < MOST_CALLERS {
-            return Ok(());
-        }
-        match callers.iter().min() {
-            Some((_, port)) => self.end(*port),
-            None => Ok(()),
+        if let Some((_, port)) = callers.iter().min().filter(|_| callers.len() >= MOST_CALLERS) {
+            self.end(*port);
         }
     }
 
@@ -318,7 +330,10 @@ impl Fabric {
                 self.touch(port);
                 let expected = expected.unwrap_or_default();
                 let name = self.trunks[index].name.clone();
-                self.complain(format_args!("trunk {name}: {peer} called for it: expected process {expected}"));
+                self.complain_of(
+                    port,
+                    format_args!("trunk {name}: {peer:?} called for it: expected process {expected}"),
+                );
                 return self.trunks[index].switch;
             }
         }
@@ -335,8 +350,9 @@ impl Fabric {
         self.faults.link(&trunk_name(&self.trunks[index].name))
     }
 
-    fn trunk_opened(&mut self, index: usize, transport: Box<dyn Transport>) -> Result<(), FabricError> {
-        let port = self.connect(transport, self.trunks[index].switch, Role::Trunk(index))?;
+    fn trunk_opened(&mut self, index: usize, transport: Box<dyn Transport>) -> Result<(), String> {
+        let switch = self.trunks[index].switch;
+        let port = self.connect(transport, switch, Role::Trunk(index)).map_err(|e| e.to_string())?;
         self.join_end(index, port);
         Ok(())
     }
@@ -364,8 +380,9 @@ impl Fabric {
         end.ports.push(port);
         let (switch, trunk) = (end.switch, end.trunk);
         if let Some(connection) = self.connection(port) {
-            (connection.switch, connection.role) = (switch, Role::Trunk(index));
+            connection.switch = switch;
         }
+        self.identified(port, Role::Trunk(index));
         self.event(switch, Event::TrunkOpened { port, room: OUT_ROOM as u32, trunk });
     }
 
@@ -407,7 +424,7 @@ impl Fabric {
     /// Descriptors of the acceptors.
     pub(super) fn watch_trunks(&self) -> Result<(), FabricError> {
         for (index, acceptor) in self.acceptors.iter().enumerate() {
-            self.watch.add(acceptor.fd(), Source::Acceptor(index as u32))?;
+            self.watch.add(acceptor.fd(), Source::Acceptor(index as u32)).map_err(system("watch a descriptor"))?;
         }
         Ok(())
     }

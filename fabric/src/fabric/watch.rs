@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::io::Errno;
 
 use super::config::{FabricError, system};
@@ -102,18 +102,18 @@ impl Watch {
         Ok(watch)
     }
 
-    pub(super) fn add(&self, fd: BorrowedFd<'_>, source: Source) -> Result<(), FabricError> {
-        epoll::add(&self.epoll, fd, source.data(), READ).map_err(system("watch a descriptor"))
+    pub(super) fn add(&self, fd: BorrowedFd<'_>, source: Source) -> Result<(), Errno> {
+        epoll::add(&self.epoll, fd, source.data(), READ)
     }
 
     /// Watches for writable, too, or no more.
-    pub(super) fn writable(&self, fd: BorrowedFd<'_>, source: Source, on: bool) -> Result<(), FabricError> {
+    pub(super) fn writable(&self, fd: BorrowedFd<'_>, source: Source, on: bool) -> Result<(), Errno> {
         let flags = if on { READ | epoll::EventFlags::OUT } else { READ };
-        epoll::modify(&self.epoll, fd, source.data(), flags).map_err(system("watch a descriptor"))
+        epoll::modify(&self.epoll, fd, source.data(), flags)
     }
 
-    pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> Result<(), FabricError> {
-        epoll::delete(&self.epoll, fd).map_err(system("watch a descriptor"))
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::delete(&self.epoll, fd)
     }
 
     /// Sleeps until something is ready, for at most so many microseconds, if given; what is ready is appended.
@@ -142,6 +142,13 @@ impl Watch {
         }));
         Ok(())
     }
+}
+
+/// Whether the other end of a stream has hung up.
+pub(super) fn hung_up(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::RDHUP)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 #[cfg(test)]

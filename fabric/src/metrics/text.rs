@@ -169,6 +169,8 @@ impl Metrics {
         one(e, "telegraphos_violations", "Nodes and trunks thrown out", Number::Counter(totals.violations))?;
         let help = "Requests to absent nodes that a switch answered";
         one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))?;
+        let help = "Connections that had not said whose they are, ended to make place for others";
+        one(e, "telegraphos_unidentified_ended", help, Number::Counter(totals.unidentified))?;
         // Where there are no trunks there are no callers for them.
         let callers = totals.callers.iter().filter(|(_, count)| *count > 0 || !self.0.trunks.is_empty());
         let callers = callers.map(|(result, count)| ([("result", result)], Number::Counter(count)));
@@ -180,7 +182,7 @@ impl Metrics {
         let up = |p: &Port| u64::from(p.state == PortState::Up);
         let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(up(p))));
         family(e, "telegraphos_node_up", "Whether the node is present", samples)?;
-        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(u64::from(p.incarnation))));
+        let samples = ports.iter().map(|p| (of_port(p), Number::Gauge(p.incarnation)));
         family(e, "telegraphos_node_incarnation", "The node's incarnation", samples)?;
         let samples = ports.iter().map(|p| (of_port(p), Number::Counter(p.joins)));
         family(e, "telegraphos_node_joins", "How often the node joined", samples)?;

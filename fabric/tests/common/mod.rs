@@ -67,7 +67,7 @@ impl Drop for Served {
 pub(crate) struct Node {
     pub(crate) link: LinkClient,
     pub(crate) node: NodeId,
-    pub(crate) incarnation: u32,
+    pub(crate) incarnation: u64,
     pub(crate) credits: [u32; 4],
     /// Frames received and not looked at.
     pub(crate) frames: VecDeque<Frame>,

@@ -144,6 +144,7 @@ fn example() -> Snapshot {
             refused: 1,
             violations: 0,
             answered: 5,
+            unidentified: 2,
             callers: Callers { displaced: 6, ..Callers::default() },
         },
         ports: vec![
@@ -184,6 +185,7 @@ fn every_counter_is_there_with_its_labels() {
         ("telegraphos_joins_total".to_owned(), 3.0),
         ("telegraphos_refused_joins_total".to_owned(), 1.0),
         ("telegraphos_violations_total".to_owned(), 0.0),
+        ("telegraphos_unidentified_ended_total".to_owned(), 2.0),
         ("telegraphos_answered_requests_total".to_owned(), 5.0),
         (r#"telegraphos_trunk_callers_total{result="displaced"}"#.to_owned(), 6.0),
         (r#"telegraphos_trunk_callers_total{result="accepted"}"#.to_owned(), 0.0),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Log lines that a guest or a peer can trigger: a few at once, then a trickle, and what is left out is counted.
 
+use std::collections::BTreeMap;
+
 /// Lines admitted at once.
 const BURST: u64 = 20;
 /// Microseconds after which one more is admitted.
@@ -16,6 +18,11 @@ struct Bucket {
 }
 
 impl Bucket {
+    /// Whether it is as a new one.
+    fn is_full(&self, now: u64) -> bool {
+        self.suppressed == 0 && now.saturating_sub(self.since) / REFILL >= self.used
+    }
+
     fn admit(&mut self, now: u64) -> Option<u64> {
         let refilled = now.saturating_sub(self.since) / REFILL;
         if refilled > 0 {
@@ -34,24 +41,35 @@ impl Bucket {
     }
 }
 
-/// Buckets by kind; the kinds are ours, so there are few.
+/// Buckets by kind, and within a kind by peer. The kinds are ours, so there are few; peers are up to [`MOST_PEERS`], the others are one.
 #[derive(Debug, Default)]
 pub struct Limiter {
-    buckets: Vec<(&'static str, Bucket)>,
+    buckets: BTreeMap<(&'static str, u64), Bucket>,
 }
+
+/// Peers that have a bucket of their own.
+const MOST_PEERS: usize = 1 << 13;
+/// The peer that all others are together.
+const OTHERS: u64 = u64::MAX;
+/// No peer in particular.
+const NONE: u64 = u64::MAX - 1;
 
 impl Limiter {
     /// Whether a line of `kind` may be written at `now` (microseconds), and if so what to append to it: nothing, or how many
     /// lines of its kind were left out since the last.
     pub fn admit(&mut self, kind: &'static str, now: u64) -> Option<Suffix> {
-        let at = match self.buckets.iter().position(|(k, _)| *k == kind) {
-            Some(at) => at,
-            None => {
-                self.buckets.push((kind, Bucket::default()));
-                self.buckets.len() - 1
-            }
-        };
-        self.buckets[at].1.admit(now).map(Suffix)
+        self.admit_of(kind, NONE, now)
+    }
+
+    /// The same for a line that one peer has caused, by a number of the caller's: lines of other peers are not left out for it.
+    pub fn admit_of(&mut self, kind: &'static str, peer: u64, now: u64) -> Option<Suffix> {
+        let known = self.buckets.contains_key(&(kind, peer));
+        if !known && self.buckets.len() >= MOST_PEERS {
+            // Those that have their whole burst again are as good as new.
+            self.buckets.retain(|_, bucket| !bucket.is_full(now));
+        }
+        let peer = if known || self.buckets.len() < MOST_PEERS { peer } else { OTHERS };
+        self.buckets.entry((kind, peer)).or_default().admit(now).map(Suffix)
     }
 }
 
@@ -86,6 +104,25 @@ mod tests {
         assert_eq!(admitted, BURST + 59);
         assert!(accounted > 59_000, "{accounted} of 60000 are written or counted");
         assert_eq!(limiter.admit("other", 60_000_000), Some(Suffix(0)));
+    }
+
+    #[test]
+    fn a_peer_that_floods_leaves_the_lines_of_others() {
+        let mut limiter = Limiter::default();
+        for peer in 0..2 * MOST_PEERS as u64 {
+            for _ in 0..2 * BURST {
+                limiter.admit_of("k", peer, 0);
+            }
+        }
+        assert_eq!(limiter.buckets.len(), MOST_PEERS + 1, "bounded");
+        assert_eq!(limiter.admit_of("k", 3, 0), None);
+        assert_eq!(limiter.admit("k", 0), None, "all others are one");
+        let mut limiter = Limiter::default();
+        for _ in 0..2 * BURST {
+            limiter.admit_of("k", 3, 0);
+        }
+        assert_eq!((limiter.admit_of("k", 3, 0), limiter.admit_of("k", 4, 0)), (None, Some(Suffix(0))));
+        assert_eq!(limiter.admit("k", 0), Some(Suffix(0)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use telegraphos_wire::admin::{self, COMPLETION_OFFSET, Command, ReplicaCommand};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Block, Class, NodeId, Packet, Rights, UNIT, WindowLayout};
 
-const INCARNATION: u32 = 1;
+const INCARNATION: u64 = 1;
 
 /// The boards of a model, in the order of their nodes: every page has a copy at every node.
 pub(super) fn boards(setup: &Setup) -> Vec<Hib> {

@@ -105,7 +105,7 @@ pub(crate) struct Replica {
     setting: Option<u32>,
     clearing: Option<u32>,
     /// Nodes with copies of this page, and their incarnations.
-    copies: BTreeMap<NodeId, u32>,
+    copies: BTreeMap<NodeId, u64>,
     /// Copies that wait for a block, and where it begins.
     filling: BTreeMap<NodeId, u32>,
     /// Until when this copy waits for its home.

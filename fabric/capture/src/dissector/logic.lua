@@ -27,7 +27,7 @@ local function declare_all(list)
 end
 declare_all(wire.head)
 declare_all(wire.header)
-declare_all({ wire.target })
+declare_all(wire.target)
 for _, kinds in ipairs({ wire.frames, wire.packets, wire.records }) do
   for _, kind in pairs(kinds) do declare_all(kind.fields) end
 end
@@ -169,7 +169,7 @@ end
 -- Ties a reply to its request: the same link, the same two nodes the other way round, the same tag.
 local function match(tree, pinfo, kind, values)
   local link = interface_name()
-  local key = function(from, to) return table.concat({ tostring(link), from, to, values.tag, values.incarnation }, "/") end
+  local key = function(from, to) return table.concat({ tostring(link), from, to, values.tag, tostring(values.incarnation) }, "/") end
   local number = pinfo.number
   if kind.class ~= wire.REPLY then
     if not pinfo.visited then waiting[key(values.src, values.dst)] = { number, pinfo.rel_ts } end
@@ -213,7 +213,7 @@ local function packet(tvb, at, to, tree, pinfo)
   end
   if not kind then return "Packet of kind " .. hex(number), "packet kind " .. hex(number) .. " is unknown" end
   branch:add(fields.class, kind.class):set_generated()
-  if kind.class ~= wire.REPLY then add(branch, tvb, at, { wire.target }) end
+  if kind.class ~= wire.REPLY then add(branch, tvb, at, wire.target) end
   for key, value in pairs(add(branch, tvb, at, kind.fields)) do values[key] = value end
   local text = summary(kind, values)
   branch:add(fields.operation_name, kind.name):set_generated()

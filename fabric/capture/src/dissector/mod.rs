@@ -78,7 +78,7 @@ local wire = {
     out.write_str("\nwire.header = ")?;
     fields(out, layout::HEADER)?;
     out.write_str("\nwire.target = ")?;
-    field(out, &layout::TARGET)?;
+    fields(out, layout::TARGET)?;
     out.write_str("\n")?;
     kinds(out, "frames", layout::FRAMES)?;
     kinds(out, "packets", layout::PACKETS)?;

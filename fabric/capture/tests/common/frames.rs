@@ -112,7 +112,8 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
     put("incarnation", packet.incarnation.into());
     put("class", packet.class() as u64);
     if packet.class() != Class::Reply {
-        put("target", packet.target.into());
+        put("target_low", packet.target & 0xffff_ffff);
+        put("target_high", packet.target >> 32);
     }
     let address = |put: &mut dyn FnMut(&'static str, u64), at: &RemoteAddr| {
         put("page", at.page.into());
@@ -329,16 +330,9 @@ pub(crate) fn body(kind: u64, random: &mut Random) -> Body {
 /// A packet with the body of that number.
 pub(crate) fn packet(kind: u64, random: &mut Random) -> Packet {
     let body = body(kind, random);
-    let target = if body.class() == Class::Reply { 0 } else { random.next() as u32 };
+    let target = if body.class() == Class::Reply { 0 } else { random.next() };
     let dst = if body.class() == Class::Reflected && random.below(2) == 0 { MULTICAST } else { random.next() as u16 };
-    Packet {
-        src: random.next() as u16,
-        dst,
-        tag: random.next() as u32,
-        incarnation: random.next() as u32,
-        target,
-        body,
-    }
+    Packet { src: random.next() as u16, dst, tag: random.next() as u32, incarnation: random.next(), target, body }
 }
 
 fn members(random: &mut Random) -> Vec<NodeId> {
@@ -351,7 +345,7 @@ fn members(random: &mut Random) -> Vec<NodeId> {
 /// A frame of that number; packets are of any kind.
 pub(crate) fn frame(kind: u64, random: &mut Random) -> Frame {
     let node = random.next() as u16;
-    let incarnation = random.next() as u32;
+    let incarnation = random.next();
     let credits = [0; 4].map(|_: u32| random.next() as u32);
     let class = Class::ALL[random.below(4) as usize];
     let layer = random.below(MAX_LAYERS.into()) as u8;
@@ -394,11 +388,11 @@ pub(crate) fn frame(kind: u64, random: &mut Random) -> Frame {
             version: PROTOCOL_VERSION,
             switch: node,
             peer: random.next() as u16,
-            epoch: random.next() as u32,
+            epoch: random.next(),
             topology: random.next(),
             credits,
         },
-        10 => Frame::Reach { node, incarnation, session: random.next() as u32 },
+        10 => Frame::Reach { node, incarnation, session: random.next() },
         11 => {
             let kind = random.below(BODIES);
             Frame::Forward { layer, members: members(random), packet: packet(kind, random) }

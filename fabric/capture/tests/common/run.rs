@@ -48,7 +48,7 @@ struct Host {
     port: Option<PortId>,
     /// Credits it holds, by class.
     held: [u32; 4],
-    incarnation: u32,
+    incarnation: u64,
     /// Packets it has not answered, or whose credit it has not returned.
     inbox: Vec<Packet>,
     grouped: bool,

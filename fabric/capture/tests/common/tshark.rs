@@ -21,7 +21,7 @@ pub(crate) fn tshark() -> Tshark {
 pub(crate) fn names() -> Vec<&'static str> {
     let kinds = layout::FRAMES.iter().chain(layout::PACKETS).chain(RECORDS);
     let mut names: Vec<&str> = kinds.flat_map(|kind| kind.fields).map(|field| field.name).collect();
-    names.extend(layout::HEAD.iter().chain(layout::HEADER).chain([&layout::TARGET]).map(|field| field.name));
+    names.extend(layout::HEAD.iter().chain(layout::HEADER).chain(layout::TARGET).map(|field| field.name));
     names.extend(["class", "member", "block", "text", "bytes", "operation_name"]);
     names.sort_unstable();
     names.dedup();

@@ -2,12 +2,16 @@
 //! Nodes that join, are reset, or are refused; ports that end.
 
 use telegraphos_accounts::Rate;
-use telegraphos_wire::link::{Frame, Refusal};
+use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
-use super::{Place, Port, RESET_BITS, Switch};
+use super::{Place, Port, Switch};
 use crate::neighbour::{Kind, Neighbour};
 use crate::{Action, Attached, Bug, CREDITED, Notice, PortId, Violation};
+
+/// An incarnation that a node announces is at most so much greater than its last, which are 388 days of the clock that the fabric's
+/// incarnations go by: a node does not use up the numbers of those that come after it.
+const MOST_AHEAD: u64 = 1 << 45;
 
 impl Switch {
     pub(super) fn hello(&mut self, port: PortId, room: u32, frame: Frame, out: &mut Vec<Action>) {
@@ -28,7 +32,7 @@ impl Switch {
         let Some(incarnation) = self.next_incarnation(node) else {
             let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
             Switch::notice(out, Notice::Exhausted { port, node });
-            return self.refuse(port, Some(node), Refusal::Protocol, last.into(), 0, out);
+            return self.refuse(port, Some(node), Refusal::Protocol, last, 0, out);
         };
 
         self.state.adopted = if self.config.window.is_none() { Some(window) } else { None };
@@ -86,8 +90,8 @@ impl Switch {
         Ok((nodes, place))
     }
 
-    /// The base incarnation of the node's next join; `None` when 32 bits hold no greater one.
-    fn next_incarnation(&self, node: NodeId) -> Option<u32> {
+    /// The base incarnation of the node's next join; `None` when 64 bits hold no greater one.
+    fn next_incarnation(&self, node: NodeId) -> Option<u64> {
         let last = self.state.presence.get(usize::from(node))?.incarnation;
         if self.config.has(Bug::ReuseIncarnation) {
             return Some(last.max(1 << RESET_BITS));
@@ -116,11 +120,12 @@ impl Switch {
         &mut self,
         place: Place,
         node: NodeId,
-        incarnation: u32,
+        incarnation: u64,
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
         let last = self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation);
-        if incarnation <= last {
+        let believed = self.config.has(Bug::BelieveIncarnation) || incarnation.saturating_sub(last) <= MOST_AHEAD;
+        if incarnation <= last || !believed {
             return Err(Violation::Incarnation { announced: incarnation, last });
         }
         if let Err(rate) = self.presence_changes(node) {

@@ -14,7 +14,7 @@ use std::hash::{Hash, Hasher};
 
 use fabric_topology::{SwitchId, TrunkId};
 use serde::{Deserialize, Serialize};
-use telegraphos_wire::link::{Frame, Refusal};
+use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
 use crate::config::{ConfigError, Part};
@@ -26,9 +26,6 @@ use crate::{Action, Attached, Bug, Event, Notice, PortId, PortStatistics, Statis
 pub use restore::Snapshot;
 use time::Clock;
 
-/// Bits of an incarnation below the join counter: they count resets (`Frame::Welcome`).
-const RESET_BITS: u32 = 12;
-
 /// Index of a neighbour: first the nodes of this switch, then its trunks.
 type Place = usize;
 
@@ -37,7 +34,7 @@ enum Port {
     /// No Hello yet.
     Waiting { room: u32 },
     /// To be a trunk: our opening frame, with this epoch, is sent, that of the other end is awaited.
-    Greeting { room: u32, place: Place, epoch: u32 },
+    Greeting { room: u32, place: Place, epoch: u64 },
     /// A node's, or a trunk's.
     Open { place: Place },
 }
@@ -47,9 +44,9 @@ enum Port {
 struct Presence {
     up: bool,
     /// Of a node that is not up: its last one.
-    incarnation: u32,
+    incarnation: u64,
     /// 0 of a node of this switch.
-    session: u32,
+    session: u64,
 }
 
 impl Presence {
@@ -67,7 +64,7 @@ pub struct State {
     /// By node id, of the whole fabric.
     presence: Vec<Presence>,
     /// By trunk of this switch: its number, which grows whenever it is joined.
-    epochs: Vec<u32>,
+    epochs: Vec<u64>,
     /// The layout adopted from the first joiner, where none is configured.
     #[serde(with = "crate::snapshot::window")]
     adopted: Option<WindowLayout>,
@@ -177,7 +174,10 @@ impl Switch {
         if let Some(Part { topology, switch }) = &config.part {
             ports.extend(trunks.iter().map(|trunk| Attached::Trunk(*trunk, topology.other_end(*trunk, *switch))));
         }
-        let base = config.base_incarnation & !((1 << RESET_BITS) - 1);
+        let mut base = config.base_incarnation & !((1 << RESET_BITS) - 1);
+        if config.has(Bug::ShortIncarnation) {
+            base &= u64::from(u32::MAX);
+        }
         Ok(Switch {
             state: State {
                 ports: BTreeMap::new(),
@@ -224,7 +224,7 @@ impl Switch {
     }
 
     /// The incarnation of a node that can be reached, as it knows it.
-    pub fn incarnation(&self, node: NodeId) -> Option<u32> {
+    pub fn incarnation(&self, node: NodeId) -> Option<u64> {
         self.state.presence.get(usize::from(node)).filter(|presence| presence.up).map(|presence| presence.incarnation)
     }
 
@@ -234,7 +234,7 @@ impl Switch {
     }
 
     /// Whether a port of this switch is open, and to whom; for a trunk also its epoch.
-    pub fn open_ports(&self) -> impl Iterator<Item = (Attached, PortId, u32)> + '_ {
+    pub fn open_ports(&self) -> impl Iterator<Item = (Attached, PortId, u64)> + '_ {
         self.state.neighbours.iter().enumerate().filter_map(|(place, neighbour)| {
             let epoch = place.checked_sub(self.nodes_here).and_then(|trunk| self.state.epochs.get(trunk));
             Some((self.attached(place)?, neighbour.as_ref()?.port, epoch.copied().unwrap_or(0)))

@@ -204,7 +204,7 @@ impl Switch {
         Channel::new(class, if self.config.has(Bug::OneLayer) { 0 } else { layer })
     }
 
-    fn own_incarnation(&self, node: NodeId) -> u32 {
+    fn own_incarnation(&self, node: NodeId) -> u64 {
         self.state.presence.get(usize::from(node)).map_or(0, |presence| presence.incarnation)
     }
 

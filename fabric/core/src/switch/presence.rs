@@ -12,7 +12,7 @@ use crate::{Action, Bug};
 impl Switch {
     /// A node has joined, was reset, or can be reached again: everyone whom its routes lead to from here is told, behind what it sent
     /// before.
-    pub(super) fn arrived(&mut self, node: NodeId, incarnation: u32, session: u32, out: &mut Vec<Action>) {
+    pub(super) fn arrived(&mut self, node: NodeId, incarnation: u64, session: u64, out: &mut Vec<Action>) {
         let presence = Presence { up: true, incarnation, session };
         let again = match self.state.presence.get_mut(usize::from(node)) {
             Some(entry) => std::mem::replace(entry, presence).up,

@@ -42,7 +42,7 @@ impl Switch {
         port: PortId,
         room: u32,
         place: Place,
-        sent: u32,
+        sent: u64,
         frame: Frame,
         out: &mut Vec<Action>,
     ) {
@@ -83,7 +83,7 @@ impl Switch {
         // have its epoch.
         let now = self.state.epochs.get(place - self.nodes_here).copied().unwrap_or(0);
         if sent != now && !self.config.has(Bug::JoinStale) {
-            return refused(self, Refusal::Handshake, sent.into(), now.into(), false, out);
+            return refused(self, Refusal::Handshake, sent, now, false, out);
         }
 
         // A connection that is still there is of a time before the other end lost it.

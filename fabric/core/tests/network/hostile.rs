@@ -23,13 +23,13 @@ fn frame() -> impl Strategy<Value = Frame> {
     let any_packet =
         (node.clone(), node.clone(), class.clone(), 0u8..4, number.clone()).prop_map(|(src, dst, class, kind, tag)| {
             match kind {
-                0 => packet(src, MULTICAST, class, tag, tag),
-                1 => multicast(src, tag, tag, tag),
+                0 => packet(src, MULTICAST, class, tag, tag.into()),
+                1 => multicast(src, tag, tag, tag.into()),
                 2 => {
                     let body = Body::WriteAck { status: Status::Ok };
-                    telegraphos_wire::Packet { body, ..packet(src, dst, class, tag, tag) }
+                    telegraphos_wire::Packet { body, ..packet(src, dst, class, tag, tag.into()) }
                 }
-                _ => packet(src, dst, class, tag, tag),
+                _ => packet(src, dst, class, tag, tag.into()),
             }
         });
     let forward = (layer.clone(), members.clone(), any_packet.clone())
@@ -40,11 +40,11 @@ fn frame() -> impl Strategy<Value = Frame> {
         3 => (class.clone(), layer, number.clone()).prop_map(|(class, layer, count)| Frame::TrunkCredit { class, layer, count }),
         2 => (class, number.clone()).prop_map(|(class, count)| Frame::Credit { class, count }),
         4 => (node.clone(), number.clone(), number.clone())
-            .prop_map(|(node, incarnation, session)| Frame::Reach { node, incarnation, session }),
+            .prop_map(|(node, incarnation, session)| Frame::Reach { node, incarnation: incarnation.into(), session: session.into() }),
         2 => node.clone().prop_map(|node| Frame::NodeDown { node }),
         2 => (number.clone(), members).prop_map(|(page, members)| Frame::Group { page, members }),
-        1 => number.clone().prop_map(|n| Frame::Reset { incarnation: 0x1000 + n }),
-        1 => (node.clone(), number.clone()).prop_map(|(node, incarnation)| Frame::NodeUp { node, incarnation }),
+        1 => number.clone().prop_map(|n| Frame::Reset { incarnation: 0x1000 + u64::from(n) }),
+        1 => (node.clone(), number.clone()).prop_map(|(node, incarnation)| Frame::NodeUp { node, incarnation: incarnation.into() }),
         1 => (node.clone(), 7u8..10, number.clone()).prop_map(|(node, node_bits, credits)| Frame::Hello {
             version: PROTOCOL_VERSION,
             node,
@@ -55,7 +55,7 @@ fn frame() -> impl Strategy<Value = Frame> {
             version: PROTOCOL_VERSION,
             switch,
             peer,
-            epoch,
+            epoch: epoch.into(),
             topology: if right { topology(SHAPE, NODES).digest() } else { 1 },
             credits: [epoch; 4],
         }),

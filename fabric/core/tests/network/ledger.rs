@@ -13,7 +13,7 @@ use telegraphos_wire::{Class, NodeId, Status};
 use crate::common::{Failure, fail};
 
 /// A node's life, and how often it had been told of the peer.
-pub(crate) type Era = (u32, u32);
+pub(crate) type Era = (u64, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {

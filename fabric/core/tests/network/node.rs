@@ -15,7 +15,7 @@ use crate::world::{ConnectionId, Network, Settings};
 struct Inbound {
     packet: Packet,
     /// How often this node had been told of the sender.
-    told: u32,
+    told: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -23,9 +23,9 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) joined: bool,
-    pub(crate) life: u32,
+    pub(crate) life: u64,
     /// The greatest incarnation it ever had.
-    greatest: u32,
+    greatest: u64,
     pub(crate) held: [u32; 4],
     /// Places left for packets of each class.
     free: [u32; 4],
@@ -34,11 +34,11 @@ pub(crate) struct Node {
     pub(crate) stopped: [bool; 4],
     /// Requests that it performs in one round, at most.
     pub(crate) pace: usize,
-    pub(crate) told: BTreeMap<NodeId, u32>,
+    pub(crate) told: BTreeMap<NodeId, u64>,
     /// All it was ever told of, in this life of its connection.
-    heard: BTreeSet<(NodeId, u32)>,
+    heard: BTreeSet<(NodeId, u64)>,
     /// How often it was told of each.
-    eras: BTreeMap<NodeId, u32>,
+    eras: BTreeMap<NodeId, u64>,
     /// Requests that wait for an answer: tags and receivers.
     pub(crate) open: BTreeSet<(u32, NodeId)>,
     groups: BTreeMap<u32, Vec<NodeId>>,
@@ -77,7 +77,7 @@ impl Node {
         !self.inbox.iter().any(|inbound| self.takes(inbound))
     }
 
-    fn era(&self, peer: NodeId) -> u32 {
+    fn era(&self, peer: NodeId) -> u64 {
         self.eras.get(&peer).copied().unwrap_or(0)
     }
 }

@@ -18,7 +18,7 @@ use crate::node::Node;
 pub(crate) const WINDOW: WindowLayout = WindowLayout { node_bits: 8, offset_bits: 24 };
 
 /// How many joins of a node or trunk a life of a switch may see here.
-const LIFE_OF_A_SWITCH: u32 = 1 << 20;
+const LIFE_OF_A_SWITCH: u64 = 1 << 20;
 
 pub(crate) type ConnectionId = u32;
 
@@ -160,7 +160,7 @@ impl Network {
         config.credits = [self.settings.given; 4];
         config.silence = self.settings.silence;
         config.stall = self.settings.stall;
-        config.base_incarnation = self.starts[usize::from(switch)] * LIFE_OF_A_SWITCH;
+        config.base_incarnation = u64::from(self.starts[usize::from(switch)]) * LIFE_OF_A_SWITCH;
         config.class_of = class_of;
         config.bug = self.settings.bug;
         Switch::new(config).unwrap()

@@ -81,9 +81,9 @@ pub(crate) fn schedules() -> impl Strategy<Value = (Sizes, Vec<Op>)> {
     })
 }
 
-fn life_of(packet: &Packet) -> Option<u32> {
+fn life_of(packet: &Packet) -> Option<u64> {
     match packet.body {
-        Body::Write { data, .. } | Body::Reflected { data, .. } => Some(data as u32),
+        Body::Write { data, .. } | Body::Reflected { data, .. } => Some(data),
         _ => None,
     }
 }
@@ -91,15 +91,15 @@ fn life_of(packet: &Packet) -> Option<u32> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hib {
     pub(crate) port: Option<PortId>,
-    pub(crate) life: u32,
-    joined_as: u32,
+    pub(crate) life: u64,
+    joined_as: u64,
     pub(crate) held: [u32; 4],
     pub(crate) room: u32,
     /// Places left for packets of each class.
     free: [u32; 4],
     pub(crate) inbox: VecDeque<Packet>,
-    told: BTreeMap<NodeId, u32>,
-    greatest: BTreeMap<NodeId, u32>,
+    told: BTreeMap<NodeId, u64>,
+    greatest: BTreeMap<NodeId, u64>,
     /// Requests that the switch must answer: in whose name, and tags.
     unanswered: BTreeSet<(NodeId, u32)>,
     /// By page; never empty.
@@ -112,7 +112,7 @@ pub(crate) struct World {
     sizes: Sizes,
     /// Accepted and not delivered, by sender, receiver, class.
     pub(crate) pending: BTreeMap<(NodeId, NodeId, Class), VecDeque<Packet>>,
-    lives: Vec<u32>,
+    lives: Vec<u64>,
     next_tag: u32,
     next_port: PortId,
     /// Also run [`Switch::audit`] after each event.
@@ -431,7 +431,7 @@ impl World {
         if let Some((pair, packets)) = self.pending.iter().find(|(_, q)| !q.is_empty()) {
             return fail("no_loss", format!("{pair:?}: {} packets never arrived", packets.len()));
         }
-        let present: BTreeMap<NodeId, u32> = (0..self.hibs.len() as NodeId)
+        let present: BTreeMap<NodeId, u64> = (0..self.hibs.len() as NodeId)
             .filter(|n| self.present(*n))
             .map(|n| (n, self.hibs[usize::from(n)].life))
             .collect();

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whose turn it is in the loop: deficit round robin over work, not over messages. A turn ends when the work that its flow may do is
+//! used up; what it did beyond that is a debt, which it pays with its next turns while others wait. So a flow that makes the loop work
+//! gets its share of the loop, and what waits for others is a turn of each of them at most.
+//!
+//! Each node and trunk is a flow. All connections that have not said whose they are are one flow together.
+
+use std::collections::VecDeque;
+
+use switch_core::PortId;
+
+/// Work of one turn, in units of about a quarter of a microsecond.
+pub(super) const QUANTUM: i64 = 32;
+/// Debt that is remembered, at most.
+const MOST_DEBT: i64 = 256 * QUANTUM;
+
+/// A frame that comes in, or one that goes out.
+pub(super) const FRAME: i64 = 1;
+/// What a group costs besides.
+pub(super) const GROUP: i64 = 3;
+/// So many bytes cost as much as a frame.
+pub(super) const BYTES: usize = 1024;
+/// A receive, or a send to a connection that had nothing to send.
+pub(super) const CALL: i64 = 8;
+
+/// What one flow may still do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flow(i64);
+
+impl Flow {
+    /// A turn begins: whether there is anything that it may do in it.
+    pub(super) fn begin(&mut self) -> bool {
+        self.0 = (self.0 + QUANTUM).min(QUANTUM);
+        self.0 > 0
+    }
+
+    pub(super) fn spend(&mut self, units: i64) {
+        self.0 = (self.0 - units).max(-MOST_DEBT);
+    }
+
+    /// Whether its turn goes on.
+    pub(super) fn may_go_on(&self) -> bool {
+        self.0 > 0
+    }
+
+    /// Turns that it must let pass.
+    fn debt(&self) -> i64 {
+        (-self.0).max(0)
+    }
+
+    fn relieve(&mut self, units: i64) {
+        self.0 = (self.0 + units).min(0);
+    }
+}
+
+/// The connections that have something to do.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    /// Those of nodes and trunks.
+    pub(super) identified: VecDeque<PortId>,
+    /// All others.
+    pub(super) unidentified: VecDeque<PortId>,
+    /// The flow of the latter.
+    pub(super) common: Flow,
+}
+
+impl Turns {
+    pub(super) fn is_empty(&self) -> bool {
+        self.identified.is_empty() && self.unidentified.is_empty()
+    }
+}
+
+/// If all flows that have something to do are in debt, nobody waits for them to pay: the least debt is forgiven, to all.
+pub(super) fn relieve<'a>(flows: impl Iterator<Item = &'a mut Flow>) {
+    let flows: Vec<&mut Flow> = flows.collect();
+    let least = flows.iter().map(|flow| flow.debt()).min().unwrap_or(0);
+    flows.into_iter().for_each(|flow| flow.relieve(least));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Flows that always have something to do, each step of which costs so much: what each did in so many rounds.
+    fn run(costs: &[i64], rounds: usize) -> Vec<i64> {
+        let mut flows = vec![Flow::default(); costs.len()];
+        let mut done = vec![0; costs.len()];
+        for _ in 0..rounds {
+            let mut idle = true;
+            for (flow, (cost, done)) in flows.iter_mut().zip(costs.iter().zip(&mut done)) {
+                if !flow.begin() {
+                    continue;
+                }
+                idle = false;
+                while flow.may_go_on() {
+                    flow.spend(*cost);
+                    *done += cost;
+                }
+            }
+            if idle {
+                relieve(flows.iter_mut());
+            }
+        }
+        done
+    }
+
+    #[test]
+    fn shares_are_of_work_not_of_messages() {
+        let done = run(&[1, 3, 100, 2000], 10_000);
+        for work in &done {
+            assert!((work - done[0]).abs() <= 2000 + QUANTUM, "{done:?}");
+        }
+    }
+
+    #[test]
+    fn one_alone_does_not_wait_for_its_debt() {
+        let done = run(&[5000], 1000);
+        assert!(done[0] >= 500 * 5000, "{done:?}");
+    }
+
+    #[test]
+    fn a_turn_ends_with_the_step_that_uses_it_up() {
+        let mut flow = Flow::default();
+        assert!(flow.begin());
+        flow.spend(QUANTUM - 1);
+        assert!(flow.may_go_on());
+        flow.spend(1 << 40);
+        assert!(!flow.may_go_on() && !flow.begin());
+        assert_eq!(flow.debt(), MOST_DEBT - QUANTUM, "what is remembered is bounded");
+    }
+}
