@@ -21,6 +21,7 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
         Notice::FailedLoad { .. } => "failed load",
         Notice::FailedOperation { .. } => "failed operation",
         Notice::Congested { .. } => "congested",
+        Notice::ContextCongested { .. } => "congested context",
         Notice::Refused { .. } => "refused",
         Notice::BrokenQueue { .. } => "broken queue",
         Notice::Admin { .. } => "admin",
@@ -45,6 +46,10 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
             info!("import {import} is congested: its processes are stopped{more}")
         }
         Notice::Congested { import, on: false } => info!("import {import} is no longer congested{more}"),
+        Notice::ContextCongested { context, on: true } => {
+            info!("context {context} is congested: its processes are stopped{more}")
+        }
+        Notice::ContextCongested { context, on: false } => info!("context {context} is no longer congested{more}"),
         Notice::Refused { from, page, status } => {
             warn!("a request of node {from} for export page {page} was refused: {status}{more}");
         }

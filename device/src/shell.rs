@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then sends what
-//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever.
+//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever. A turn is short whatever a guest
+//! does: its messages are served for at most [`TURN`], and of its copies a few blocks are moved.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -38,6 +39,8 @@ pub struct Config {
     pub hib: HibConfig,
     /// Microseconds to look for work before sleeping; 0 sleeps at once. Costs a processor.
     pub spin: u64,
+    /// Bytes of guest memory that may be mapped in all.
+    pub dma_limit: u64,
 }
 
 /// Why a server ended or did not start.
@@ -91,6 +94,10 @@ impl ShutdownHandle {
 /// Guest messages that fit into the socket between QEMU and us at least: fewer than these since it was last seen empty
 /// means that QEMU holds none back.
 const SOCKET_MESSAGES: u32 = 128;
+/// Microseconds for which messages of the guest are served in one turn of the loop: what others ask of this board waits no longer.
+const TURN: u64 = 200;
+/// Messages between looks at the clock.
+const LOOK_EVERY: u32 = 16;
 /// After more than that, the socket counts as dry only when it has been empty for this long (microseconds): QEMU refills it from
 /// a queue of its own a wake-up later.
 const DRY_AFTER: u64 = 2_000;
@@ -119,7 +126,7 @@ pub struct HibServer {
 #[derive(Debug)]
 struct Client {
     connection: Connection,
-    /// Whole messages are in the buffer, left there because replies wait.
+    /// Whole messages are in the buffer, left there because replies wait, or for the next turn.
     unread: bool,
 }
 
@@ -151,12 +158,12 @@ impl HibServer {
     /// As [`HibServer::bind`], but stopped by a handle that exists already: a signal handler that is to remove the socket has to
     /// stand before there is one.
     pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
-        let Config { socket, fabric, hib, spin } = config;
+        let Config { socket, fabric, hib, spin, dma_limit } = config;
         let listener = Listener::bind(&socket, "--socket")?;
         Ok(HibServer {
             listener,
             link: FabricLink::new(&fabric, hib.node, hib.window, hib.offered()),
-            board: Board::new(hib),
+            board: Board::new(hib, dma_limit),
             session: Session::new(),
             client: None,
             guard: None,
@@ -201,6 +208,7 @@ impl HibServer {
                 let board = &mut self.board;
                 self.link.receive(now, |event| board.feed(event))?;
             }
+            self.board.turn();
             if ready.client_in || self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full()) {
                 self.serve_client(now, ready.client_in);
             } else {
@@ -374,8 +382,10 @@ impl HibServer {
         let Connection { input, output, .. } = &mut client.connection;
         client.unread = false;
         let introduced = self.session.negotiated();
+        let mut served = 0u32;
         loop {
-            if output.is_full() {
+            served += 1;
+            if output.is_full() || (served % LOOK_EVERY == 0 && self.clock.now() >= now + TURN) {
                 client.unread = true;
                 break;
             }
@@ -400,12 +410,13 @@ impl HibServer {
                 }
             }
         }
+        let unread = client.unread;
         if !introduced && self.session.negotiated() {
             info!("QEMU has connected");
         }
         if let Some(why) = closed {
             self.client_gone(&why);
-        } else if drained && self.since_dry < SOCKET_MESSAGES {
+        } else if drained && !unread && self.since_dry < SOCKET_MESSAGES {
             self.dry();
         }
     }

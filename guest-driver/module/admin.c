@@ -78,19 +78,34 @@ int tg_status_to_errno(u32 status)
 	return -EREMOTEIO;
 }
 
-static bool tg_admin_take(struct tg_device *tg, enum tg_admin_class class, u32 *n)
+static u16 *tg_admin_held(struct tg_admin *admin, u32 account, enum tg_admin_class class)
+{
+	return &admin->held[account * TG_ADMIN_CLASSES + class];
+}
+
+static bool tg_admin_take(struct tg_device *tg, u32 account, enum tg_admin_class class, u32 *n)
 {
 	struct tg_admin *admin = &tg->admin;
-	/* The last slot is for tg_admin_alone(). */
-	u32 share = (admin->count - 1) / TG_ADMIN_CLASSES;
-	u32 end = (class + 1) * share;
-	bool found;
+	struct tg_admin_shares *shares = &admin->shares[class];
+	u32 end = shares->first + shares->count;
+	bool found = false;
+	u16 *held;
 
 	spin_lock(&admin->lock);
-	*n = find_next_zero_bit(admin->busy, end, class * share);
+	held = tg_admin_held(admin, account, class);
+	if (*held >= shares->limit ||
+	    (*held >= shares->guaranteed && shares->borrowed >= shares->pool))
+		goto out;
+	*n = find_next_zero_bit(admin->busy, end, shares->first);
 	found = *n < end;
-	if (found)
-		__set_bit(*n, admin->busy);
+	if (!found)
+		goto out;
+	__set_bit(*n, admin->busy);
+	admin->slot[*n].class = class;
+	admin->slot[*n].account = account;
+	if ((*held)++ >= shares->guaranteed)
+		shares->borrowed++;
+out:
 	spin_unlock(&admin->lock);
 	return found;
 }
@@ -98,11 +113,14 @@ static bool tg_admin_take(struct tg_device *tg, enum tg_admin_class class, u32 *
 static void tg_admin_free_locked(struct tg_admin *admin, u32 n)
 {
 	struct tg_admin_slot *slot = &admin->slot[n];
+	struct tg_admin_shares *shares = &admin->shares[slot->class];
 
 	lockdep_assert_held(&admin->lock);
 	slot->done = false;
 	slot->abandoned = false;
 	__clear_bit(n, admin->busy);
+	if (--*tg_admin_held(admin, slot->account, slot->class) >= shares->guaranteed)
+		shares->borrowed--;
 	wake_up(&admin->wait);
 }
 
@@ -421,8 +439,9 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 	 */
 	if (c->opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
 	    (c->opcode == TG_ADMIN_IMPORT_SET && c->rights & TG_RIGHT_ENQUEUE)) {
-		dev_dbg(&tg->dev, "%s \"%.63s\" at node %u: status %u\n",
-			tg_opcode_names[c->opcode], c->name, c->node, status);
+		dev_dbg(&tg->dev, "%s \"%*pE\" at node %u: status %u\n",
+			tg_opcode_names[c->opcode], tg_name_length(c->name), c->name,
+			c->node, status);
 		return;
 	}
 	/* As after an import that nobody waited for to the end: tg_remote_clear(). */
@@ -462,6 +481,7 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 /**
  * tg_admin_request() - has the board execute a command
  * @tg: Board. The caller holds op_lock for reading.
+ * @file: On whose account, or NULL: the driver's own.
  * @class: How long it may take.
  * @request: In the processor's byte order; seq is filled here.
  * @result: The completion, in the processor's byte order.
@@ -473,17 +493,20 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
  * Return: 0 if the board has executed it (then see @result->status), -ENODEV if
  * the board is gone, -EINTR if the caller was killed.
  */
-int tg_admin_request(struct tg_device *tg, enum tg_admin_class class,
-		     const union tg_request *request,
+int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
+		     enum tg_admin_class class, const union tg_request *request,
 		     struct tg_admin_completion *result)
 {
 	struct tg_admin *admin = &tg->admin;
+	/* Of a context, not of its file: a killed caller's command may outlive that. */
+	u32 account = file ? file->context : admin->accounts - 1;
 	struct tg_admin_slot *slot;
 	int err;
 	u32 n;
 
 	lockdep_assert_held(&tg->op_lock);
-	if (wait_event_killable(admin->wait, tg_gone(tg) || tg_admin_take(tg, class, &n)))
+	if (wait_event_killable(admin->wait,
+				tg_gone(tg) || tg_admin_take(tg, account, class, &n)))
 		return -EINTR;
 	/* If so, it does not matter whether a slot was taken. */
 	if (tg_gone(tg))
@@ -509,19 +532,20 @@ int tg_admin_request(struct tg_device *tg, enum tg_admin_class class,
 /**
  * tg_admin() - has the board execute a command of the usual kind
  * @tg: As tg_admin_request().
+ * @file: As tg_admin_request().
  * @class: As tg_admin_request().
  * @command: As tg_admin_request().
  * @result: As tg_admin_request().
  *
  * Return: As tg_admin_request().
  */
-int tg_admin(struct tg_device *tg, enum tg_admin_class class,
+int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
 	     struct tg_admin_completion *result)
 {
 	union tg_request request = { .command = *command };
 
-	return tg_admin_request(tg, class, &request, result);
+	return tg_admin_request(tg, file, class, &request, result);
 }
 
 /**
@@ -537,6 +561,37 @@ void tg_admin_wake(struct tg_device *tg)
 		wake_up_all(&tg->admin.slot[i].wait);
 }
 
+/* Slots of each class whose commands wait for no other node. */
+#define TG_ADMIN_LOCAL_SLOTS 16
+
+/* Slots of each other class beyond one for each account; and without those. */
+#define TG_ADMIN_POOL 20
+#define TG_ADMIN_FEW 4
+
+static bool tg_admin_is_local(enum tg_admin_class class)
+{
+	return class == TG_ADMIN_QUICK || class == TG_ADMIN_REVOKE;
+}
+
+/* Divides the slots but the last, which is for tg_admin_alone(). */
+static void tg_admin_divide(struct tg_admin *admin)
+{
+	const u32 remote = TG_ADMIN_CLASSES - 2;
+	u32 per_class = (admin->count - 1 - 2 * TG_ADMIN_LOCAL_SLOTS) / remote;
+	u32 class, first = 0;
+
+	for (class = 0; class < TG_ADMIN_CLASSES; class++) {
+		struct tg_admin_shares *shares = &admin->shares[class];
+
+		shares->first = first;
+		shares->count = tg_admin_is_local(class) ? TG_ADMIN_LOCAL_SLOTS : per_class;
+		first += shares->count;
+		shares->guaranteed = !tg_admin_is_local(class) && per_class > admin->accounts;
+		shares->pool = shares->count - shares->guaranteed * admin->accounts;
+		shares->limit = shares->guaranteed + max(shares->pool / 2, 1U);
+	}
+}
+
 /**
  * tg_admin_init() - makes the command slots
  * @tg: Board.
@@ -545,23 +600,46 @@ void tg_admin_wake(struct tg_device *tg)
  */
 int tg_admin_init(struct tg_device *tg)
 {
+	const u32 fewest = 1 + 2 * TG_ADMIN_LOCAL_SLOTS + TG_ADMIN_FEW * (TG_ADMIN_CLASSES - 2);
 	struct tg_admin *admin = &tg->admin;
 	u32 i;
 
 	admin->count = min_t(u32, readl(tg->regs + TG_REG_ADMIN_SLOTS), TG_ADMIN_SLOTS);
-	if (admin->count <= TG_ADMIN_CLASSES) {
+	if (admin->count < fewest) {
 		dev_err(&tg->pdev->dev, "the board has %u command slots: expected at least %u\n",
-			admin->count, TG_ADMIN_CLASSES + 1);
+			admin->count, fewest);
 		return -ENODEV;
 	}
+	admin->accounts = tg->contexts + 1;
+	admin->count = min(admin->count, 1 + 2 * TG_ADMIN_LOCAL_SLOTS +
+			   (admin->accounts + TG_ADMIN_POOL) * (TG_ADMIN_CLASSES - 2));
+	tg_admin_divide(admin);
 	spin_lock_init(&admin->lock);
 	init_waitqueue_head(&admin->wait);
+	admin->held = kvcalloc(admin->accounts * TG_ADMIN_CLASSES, sizeof(*admin->held), GFP_KERNEL);
+	admin->busy = bitmap_zalloc(admin->count, GFP_KERNEL);
+	admin->slot = kvcalloc(admin->count, sizeof(*admin->slot), GFP_KERNEL);
+	if (!admin->held || !admin->busy || !admin->slot)
+		return -ENOMEM;
 	for (i = 0; i < admin->count; i++)
 		init_waitqueue_head(&admin->slot[i].wait);
 	admin->blocks = dma_alloc_coherent(&tg->pdev->dev,
 					   admin->count * sizeof(*admin->blocks),
 					   &admin->dma, GFP_KERNEL);
 	return admin->blocks ? 0 : -ENOMEM;
+}
+
+/**
+ * tg_admin_release() - the last of the driver's side of the command slots
+ * @tg: Board that nobody uses.
+ */
+void tg_admin_release(struct tg_device *tg)
+{
+	struct tg_admin *admin = &tg->admin;
+
+	kvfree(admin->slot);
+	bitmap_free(admin->busy);
+	kvfree(admin->held);
 }
 
 /**

@@ -30,14 +30,13 @@ static struct tg_page_counter *tg_counter_of(struct tg_file *file, u32 n)
 	return counter->remote && counter->remote->obj.file == file ? counter : NULL;
 }
 
-static int tg_counter_set(struct tg_device *tg, u32 n, u32 node, u32 page,
-			  u64 reads, u64 writes)
+static int tg_counter_set(const struct tg_remote *remote, u32 n, u32 page, u64 reads, u64 writes)
 {
 	union tg_request request = {
 		.counter = {
 			.opcode = TG_ADMIN_COUNTER_SET,
 			.index = n,
-			.node = node,
+			.node = remote->node,
 			.page = page,
 			.reads = reads,
 			.writes = writes,
@@ -46,7 +45,7 @@ static int tg_counter_set(struct tg_device *tg, u32 n, u32 node, u32 page,
 	struct tg_admin_completion result;
 	int err;
 
-	err = tg_admin_request(tg, TG_ADMIN_QUICK, &request, &result);
+	err = tg_admin_request(remote->obj.tg, remote->obj.file, TG_ADMIN_QUICK, &request, &result);
 	return err ? err : tg_status_to_errno(result.status);
 }
 
@@ -59,6 +58,7 @@ static struct eventfd_ctx *tg_counter_clear(struct tg_device *tg, u32 n)
 	lockdep_assert_held(&tg->counter_lock);
 	mutex_lock(&tg->lock);
 	eventfd = counter->eventfd;
+	tg_uncharge_locked(counter->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
 	memset(counter, 0, sizeof(*counter));
 	mutex_unlock(&tg->lock);
 	return eventfd;
@@ -78,7 +78,7 @@ static int tg_counter_end(struct tg_device *tg, u32 n)
 	int err;
 
 	lockdep_assert_held(&tg->counter_lock);
-	err = tg_counter_set(tg, n, remote->node, remote->page, 0, 0);
+	err = tg_counter_set(remote, n, remote->page, 0, 0);
 	if (err)
 		return err;
 	/* What it had to say is not said by the number's next owner. */
@@ -90,16 +90,18 @@ static int tg_counter_end(struct tg_device *tg, u32 n)
 /* Takes a free number, or -ENOSPC. Events find the entry from now on. */
 static int tg_counter_take(struct tg_device *tg, const struct tg_page_counter *entry)
 {
-	int n;
+	int n, err;
 
 	lockdep_assert_held(&tg->counter_lock);
 	for (n = 0; n < tg->counter_limit; n++) {
 		if (tg->counters[n].remote)
 			continue;
 		mutex_lock(&tg->lock);
-		tg->counters[n] = *entry;
+		err = tg_charge_locked(entry->remote->obj.file, TG_RESOURCE_COUNTERS, 0, 1);
+		if (!err)
+			tg->counters[n] = *entry;
 		mutex_unlock(&tg->lock);
-		return n;
+		return err ? err : n;
 	}
 	return -ENOSPC;
 }
@@ -134,8 +136,7 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
 	n = tg_counter_take(tg, &entry);
 	if (n < 0)
 		return n;
-	err = tg_counter_set(tg, n, remote->node, remote->page + arg->page,
-			     arg->reads, arg->writes);
+	err = tg_counter_set(remote, n, remote->page + arg->page, arg->reads, arg->writes);
 	if (err) {
 		/* The caller keeps the eventfd. */
 		tg_counter_clear(tg, n);
@@ -157,7 +158,8 @@ static int tg_counter_arm_locked(struct tg_device *tg, struct tg_remote *remote,
  *
  * Return: 0; -EBADF for an import this file has not, or an eventfd that is not
  * open; -EINVAL for a unit beyond the import's end, for nothing to count, or for a
- * descriptor that is not an eventfd; -ENOSPC if all counters are in use; why the
+ * descriptor that is not an eventfd; -ENOSPC if all counters are in use, or
+ * the file's share is; why the
  * import is dead, if it is; -EINTR if killed; -ENODEV if the board is gone.
  */
 int tg_counter_arm(struct tg_file *file, struct tg_counter *arg)
@@ -229,7 +231,7 @@ int tg_counter_read(struct tg_file *file, struct tg_counter *arg)
 	err = -EBADF;
 	if (!counter)
 		goto out;
-	err = tg_admin_request(tg, TG_ADMIN_QUICK, &request, &result);
+	err = tg_admin_request(tg, file, TG_ADMIN_QUICK, &request, &result);
 	if (!err)
 		err = tg_status_to_errno(result.status);
 	if (err)

@@ -4,6 +4,7 @@
  *
  * main.c    probe, remove, shutdown
  * admin.c   commands to the board
+ * account.c what a process and a user may hold of what the board has
  * events.c  interrupt and event queue
  * memory.c  guest memory the board may write
  * object.c  life of exports, imports, queues and replicated segments
@@ -17,6 +18,8 @@
  *           who has them mapped
  * queue_buffers.c
  *           their buffers: copy and link, without kernel calls
+ * queue_handler.c
+ *           what keeps overflow handling and dequeue apart, without kernel calls
  * replica.c replicated segments of this node
  * replica_pages.c
  *           which of their pages processes may see
@@ -43,8 +46,10 @@
  *                     who hold it wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
  *                     One launch in special mode at a time.
- * mm.mmap_lock        Taken inside op_lock to charge memory and to touch a
- *                     window, and by the kernel around mmap and page faults.
+ * mm.mmap_lock        Taken by the kernel around mmap and page faults. A page fault can
+ *                     hold it for as long as another process likes. So it is never
+ *                     waited for inside op_lock, and user memory is not touched there
+ *                     but with page faults disabled.
  * tg_events.lock      Who consumes the event queue.
  * tg_device.map_lock  What a page fault must know. A fault checks and inserts
  *                     under the read lock; whoever takes something away sets
@@ -73,14 +78,18 @@
 #include <linux/refcount.h>
 #include <linux/rwsem.h>
 #include <linux/spinlock.h>
+#include <linux/string.h>
+#include <linux/uidgid.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
 #include "queue_buffers.h"
+#include "queue_handler.h"
 #include "telegraphos.h"
 
 struct eventfd_ctx;
+struct user_struct;
 
 #ifndef CONFIG_64BIT
 #error "the board's registers and completion words are 64 bits wide: a 64-bit kernel is needed"
@@ -132,7 +141,8 @@ struct eventfd_ctx;
  * @TG_ADMIN_OPERATION: As above, and for long: up to 16 MiB on their way.
  * @TG_ADMIN_CLASSES: Number of classes.
  *
- * Each class has slots of its own, so one never holds up another.
+ * Each class has slots of its own, so one never holds up another. In the classes that
+ * wait for another node each context has a slot of its own, too: see struct tg_admin.
  */
 enum tg_admin_class {
 	TG_ADMIN_QUICK,
@@ -177,6 +187,8 @@ static_assert(offsetof(struct tg_admin_block, completion) == TG_ADMIN_COMPLETION
 /**
  * struct tg_admin_slot - the driver's side of a command slot
  * @seq: Sequence number of its last command.
+ * @class: What its command may have to wait for.
+ * @account: Context whose account it is on, or the driver's own.
  * @done: @result is valid.
  * @abandoned: The waiter was killed; the slot is free again at completion.
  * @result: The completion, in the processor's byte order.
@@ -184,6 +196,8 @@ static_assert(offsetof(struct tg_admin_block, completion) == TG_ADMIN_COMPLETION
  */
 struct tg_admin_slot {
 	u32 seq;
+	enum tg_admin_class class;
+	u32 account;
 	bool done;
 	bool abandoned;
 	struct tg_admin_completion result;
@@ -191,23 +205,103 @@ struct tg_admin_slot {
 };
 
 /**
+ * struct tg_admin_shares - how the slots of a class are divided
+ * @first: The first slot.
+ * @count: Number of slots.
+ * @guaranteed: Slots that each account gets whatever the others hold.
+ * @limit: Slots that one account holds at most.
+ * @pool: Slots that are guaranteed to no account.
+ * @borrowed: Slots held beyond guarantees.
+ */
+struct tg_admin_shares {
+	u32 first;
+	u32 count;
+	u32 guaranteed;
+	u32 limit;
+	u32 pool;
+	u32 borrowed;
+};
+
+/**
  * struct tg_admin - the command slots
  * @blocks: Shared with the board.
  * @dma: Where the board finds them.
  * @count: Number of slots.
- * @lock: Protects @busy and the slots' flags.
+ * @accounts: Number of accounts: the contexts', and the driver's own, which is last.
+ * @lock: Protects what follows but @wait.
+ * @shares: How the slots are divided, by class.
+ * @held: Slots in use, by account and class.
  * @busy: Slots in use.
- * @wait: Those who wait for a free slot.
  * @slot: The driver's side.
+ * @wait: Those who wait for a free slot.
+ *
+ * A command that waits for another node can wait for long, and the process that asked
+ * for it can ask for many. What it holds beyond its guarantee comes out of the pool of
+ * the class, so another process's command never waits for a slot that it holds.
  */
 struct tg_admin {
 	struct tg_admin_block *blocks;
 	dma_addr_t dma;
 	u32 count;
+	u32 accounts;
 	spinlock_t lock;
-	DECLARE_BITMAP(busy, TG_ADMIN_SLOTS);
+	struct tg_admin_shares shares[TG_ADMIN_CLASSES];
+	u16 *held;
+	unsigned long *busy;
+	struct tg_admin_slot *slot;
 	wait_queue_head_t wait;
-	struct tg_admin_slot slot[TG_ADMIN_SLOTS];
+};
+
+/**
+ * enum tg_resource - what the board has a number of
+ * @TG_RESOURCE_CONTEXTS: Contexts.
+ * @TG_RESOURCE_IMPORTS: Imports.
+ * @TG_RESOURCE_PAGES: Export pages, of which each segment, queue and replicated segment
+ *	has at least one.
+ * @TG_RESOURCE_COUNTERS: Page access counters.
+ * @TG_RESOURCE_SLOTS: Window slots, of each node by itself.
+ * @TG_RESOURCES: Number of resources.
+ */
+enum tg_resource {
+	TG_RESOURCE_CONTEXTS,
+	TG_RESOURCE_IMPORTS,
+	TG_RESOURCE_PAGES,
+	TG_RESOURCE_COUNTERS,
+	TG_RESOURCE_SLOTS,
+	TG_RESOURCES,
+};
+
+/**
+ * struct tg_shares - how a resource is divided
+ * @capacity: Units in all.
+ * @guaranteed: Units that each spender gets whatever the others hold. Spenders are open
+ *	files; of contexts, users.
+ * @pool: Units that are guaranteed to no spender.
+ * @file_limit: Units that one open file holds at most; of contexts, one process.
+ * @user_limit: Units that the files of one user hold at most together.
+ * @refused: Number of requests that were refused.
+ */
+struct tg_shares {
+	u32 capacity;
+	u32 guaranteed;
+	u32 pool;
+	u32 file_limit;
+	u32 user_limit;
+	atomic64_t refused;
+};
+
+/**
+ * struct tg_user - a user that has files of a board open, or holds something of it
+ * @node: In tg_device.users.
+ * @uid: Who opened them.
+ * @files: Number of them. Under tg_device.lock.
+ * @held: Units held, by tg_account_of(). Under tg_device.lock.
+ */
+struct tg_user {
+	struct list_head node;
+	kuid_t uid;
+	u32 files;
+	u32 held[];
 };
 
 /**
@@ -253,18 +347,20 @@ struct tg_events {
  * @gone: The board is removed or does not answer. Written under @map_lock.
  * @stopped: It has been taken down and cannot write memory any more. Under
  *	@op_lock.
- * @wait: Those who poll.
  * @heard: When the board last completed a command or posted an event, in
  *	jiffies.
  * @watch: Looks after the board while a file is open.
  * @counter_lock: See the top of this file.
  * @counters: Page access counters by number. Changed under @counter_lock and
  *	@lock.
- * @lock: Protects the next six.
+ * @lock: Protects the next eight.
  * @contexts_used: Contexts in use.
  * @files: Who is told of a context's events, or NULL, by context.
  * @pages_used: Export pages in use.
  * @slots_used: Window slots in use, one bitmap per node, made when needed.
+ * @users: Who has files open, or holds something.
+ * @borrowed: Units held beyond guarantees, by tg_account_of().
+ * @shares: How the resources are divided. Not under @lock.
  * @slots: Window slots per node.
  * @memories: All memory the board may write for user processes.
  * @remotes: Imports by number. Changed under @map_lock.
@@ -297,7 +393,6 @@ struct tg_device {
 	struct rw_semaphore map_lock;
 	bool gone;
 	bool stopped;
-	wait_queue_head_t wait;
 	unsigned long heard;
 	struct delayed_work watch;
 
@@ -309,6 +404,9 @@ struct tg_device {
 	struct tg_file **files;
 	unsigned long *pages_used;
 	unsigned long **slots_used;
+	struct list_head users;
+	u32 *borrowed;
+	struct tg_shares shares[TG_RESOURCES];
 	u32 slots;
 	struct list_head memories;
 
@@ -348,7 +446,8 @@ struct tg_chunk {
 /**
  * struct tg_memory - memory the board may write
  * @node: In tg_device.memories, from allocation to release.
- * @mm: Who is charged, or NULL.
+ * @owner: Whose locked memory it is, or NULL.
+ * @charged: Number of pages charged to @owner.
  * @chunk_size: Bytes of each chunk.
  * @count: Number of chunks.
  * @chunk: The chunks.
@@ -358,7 +457,8 @@ struct tg_chunk {
  */
 struct tg_memory {
 	struct list_head node;
-	struct mm_struct *mm;
+	struct user_struct *owner;
+	unsigned long charged;
 	size_t chunk_size;
 	u32 count;
 	struct tg_chunk chunk[];
@@ -370,16 +470,25 @@ struct tg_memory {
  * @context: Context number.
  * @key: The context's key: whoever passes arguments to the context shows it.
  * @ref: Held by the open file, and by the context until it is closed.
+ * @user: Who opened it.
+ * @owner: Whose locked memory its objects' memory is, whatever process makes them.
+ * @opener: The process that opened it.
+ * @held: Units held, by tg_account_of(). Under tg_device.lock.
+ * @workers: Tears its objects down and fills its pages. Its own, because those works can
+ *	wait for other nodes, and other files' must not wait for them.
  * @users: The open file and each of its objects.
  * @work: Closes the context, after the last user.
  * @closed: The context has left the board, or the board has left.
  * @status: The status page.
  * @alerts: Number of imports with something to report. Under map_lock.
  * @events: Number of CONTEXT events since the last read().
- * @wait: Those who wait for them.
+ * @wait: Those who wait for them, and those who poll.
  * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
  * @cookies: Counts the launches in special mode, to number them.
  * @special_slots: Slots of the context in use by them.
+ * @congested: What its processes have launched or stored to its context page waits at
+ *	the board. Under map_lock.
+ * @calm: Faults that wait for the end of that.
  * @taken_used: Words of the status page in use by own imports. Under
  *	tg_device.lock.
  */
@@ -388,6 +497,11 @@ struct tg_file {
 	u32 context;
 	u64 key;
 	struct kref ref;
+	struct tg_user *user;
+	struct user_struct *owner;
+	struct pid *opener;
+	u32 *held;
+	struct workqueue_struct *workers;
 	refcount_t users;
 	struct work_struct work;
 	struct completion closed;
@@ -398,6 +512,8 @@ struct tg_file {
 	struct eventfd_ctx *notify;
 	atomic64_t cookies;
 	DECLARE_BITMAP(special_slots, TG_CONTEXT_SLOT_COUNT);
+	bool congested;
+	wait_queue_head_t calm;
 	DECLARE_BITMAP(taken_used, TG_TAKEN_WORDS);
 };
 
@@ -452,20 +568,6 @@ struct tg_segment {
 };
 
 /**
- * enum tg_stage - what the board and the driver are at with a queue
- * @TG_STAGE_RUNNING: It takes elements.
- * @TG_STAGE_STOPPED: It has overflowed.
- * @TG_STAGE_HELD: It has, and there is no free buffer.
- * @TG_STAGE_COPIED: Its first buffer has been copied, and it is to be resumed.
- */
-enum tg_stage {
-	TG_STAGE_RUNNING,
-	TG_STAGE_STOPPED,
-	TG_STAGE_HELD,
-	TG_STAGE_COPIED,
-};
-
-/**
  * struct tg_nqueue - a notification queue of this node
  * @seg: Its export page, name and arena.
  * @about: What a process is told that attaches.
@@ -473,7 +575,7 @@ enum tg_stage {
  * @lock: See the top of this file.
  * @control: The control page. Processes write there what they like.
  * @buffers: The buffers. Under @lock.
- * @stage: What is to be done. Under @lock.
+ * @handler: What is to be done. Under @lock.
  * @waits: TG_QUEUE_FULL is left for who is BUSY to find. Written under @lock.
  * @deadline: Not for longer than until then, in jiffies. Under @lock.
  * @status: Why it is dead, TG_ERR_*, or 0. Under @lock.
@@ -489,6 +591,7 @@ enum tg_stage {
  * @news: TG_QUEUE_EVENT_* bits that nobody has looked at. Under @guard.
  * @broken: Status that came with them. Under @guard.
  * @holders: Who may dequeue. Under @guard.
+ * @holder_count: Number of them. Under @guard.
  * @last_owner: Owner number given last. Under @guard.
  */
 struct tg_nqueue {
@@ -498,7 +601,7 @@ struct tg_nqueue {
 	struct mutex lock;
 	struct tg_queue_control *control;
 	struct tg_buffers buffers;
-	enum tg_stage stage;
+	struct tg_handler handler;
 	bool waits;
 	unsigned long deadline;
 	u32 status;
@@ -514,6 +617,7 @@ struct tg_nqueue {
 	u32 news;
 	u32 broken;
 	struct list_head holders;
+	u32 holder_count;
 	u32 last_owner;
 };
 
@@ -696,6 +800,17 @@ static inline loff_t tg_mmap_offset(u32 kind, u32 handle)
 }
 
 /**
+ * tg_name_length() - the length of a name, for %*pE
+ * @name: Name of at most 63 bytes, from a process or another node.
+ *
+ * Return: Its length.
+ */
+static inline int tg_name_length(const u8 *name)
+{
+	return strnlen(name, 63);
+}
+
+/**
  * tg_gone() - whether the board is lost
  * @tg: Board.
  *
@@ -709,6 +824,8 @@ static inline bool tg_gone(const struct tg_device *tg)
 /* main.c */
 extern struct workqueue_struct *tg_workers;
 extern struct workqueue_struct *tg_answerers;
+extern atomic_t tg_files;
+extern wait_queue_head_t tg_files_gone;
 bool tg_device_answers(struct tg_device *tg);
 void tg_device_lost(struct tg_device *tg);
 void tg_device_check(struct tg_device *tg, unsigned long since);
@@ -717,18 +834,30 @@ void tg_device_watch(struct tg_device *tg);
 /* admin.c */
 int tg_admin_init(struct tg_device *tg);
 void tg_admin_exit(struct tg_device *tg);
+void tg_admin_release(struct tg_device *tg);
 void tg_admin_wake(struct tg_device *tg);
 void tg_admin_collect(struct tg_device *tg, u32 n);
-int tg_admin(struct tg_device *tg, enum tg_admin_class class,
+int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
 	     struct tg_admin_completion *result);
-int tg_admin_request(struct tg_device *tg, enum tg_admin_class class,
-		     const union tg_request *request,
+int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
+		     enum tg_admin_class class, const union tg_request *request,
 		     struct tg_admin_completion *result);
 int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end);
 bool tg_admin_memory_works(struct tg_device *tg);
 int tg_status_to_errno(u32 status);
+
+/* account.c */
+extern const struct attribute_group *tg_account_groups[];
+int tg_accounts_init(struct tg_device *tg);
+void tg_accounts_exit(struct tg_device *tg);
+int tg_account_open(struct tg_file *file);
+void tg_account_close(struct tg_file *file);
+int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
+void tg_uncharge(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
+int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
+void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units);
 
 /* events.c */
 int tg_events_init(struct tg_device *tg);
@@ -739,7 +868,7 @@ void tg_events_stop(struct tg_device *tg);
 
 /* memory.c */
 struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
-				u32 count, bool charge);
+				u32 count, struct user_struct *owner);
 void tg_memory_free(struct tg_device *tg, struct tg_memory *memory);
 void tg_memory_free_all(struct tg_device *tg);
 unsigned long tg_memory_pfn(const struct tg_memory *memory, unsigned long page);
@@ -769,7 +898,7 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 bool tg_segment_leave(struct tg_segment *segment);
 
 /* import.c */
-int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
+int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		     struct tg_admin_completion *result);
 int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		     struct tg_remote **created);
@@ -793,6 +922,7 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma);
 void tg_zap(struct tg_object *obj);
 void tg_zap_unit(struct tg_object *obj, u32 unit);
 void tg_zap_all(struct tg_device *tg);
+void tg_zap_context(struct tg_file *file);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
 /* launch.c */
@@ -844,6 +974,7 @@ u32 tg_replica_pages_home(const struct tg_replicated *replica);
 bool tg_replica_pages_any_home(struct tg_replicated *replica);
 void tg_replica_pages_forget(struct tg_replicated *replica);
 void tg_replica_pages_leave(struct tg_replicated *replica);
+void tg_replica_pages_end(struct tg_replicated *replica);
 void tg_replica_pages_quiet(struct tg_replicated *replica);
 bool tg_replica_page_is_home(struct tg_replicated *replica, u32 i, u32 *moves);
 void tg_replica_page_moved_here(struct tg_replicated *replica, u32 i, u32 moves);
@@ -864,6 +995,7 @@ int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 /* file.c */
 void tg_file_put(struct tg_file *file);
 void tg_context_event(struct tg_device *tg, u32 context);
+void tg_context_state_event(struct tg_device *tg, u32 context, u64 value);
 void tg_contexts_lost(struct tg_device *tg);
 extern const struct file_operations tg_fops;
 

@@ -25,16 +25,20 @@ int tg_segment_take_pages(struct tg_segment *segment, u32 count)
 {
 	struct tg_device *tg = segment->obj.tg;
 	unsigned long first;
+	int err;
 
 	mutex_lock(&tg->lock);
+	err = -ENOSPC;
 	first = bitmap_find_next_zero_area(tg->pages_used, tg->export_pages, 0, count, 0);
-	if (first < tg->export_pages) {
+	if (first < tg->export_pages)
+		err = tg_charge_locked(segment->obj.file, TG_RESOURCE_PAGES, 0, count);
+	if (!err) {
 		bitmap_set(tg->pages_used, first, count);
 		segment->first = first;
 		segment->count = count;
 	}
 	mutex_unlock(&tg->lock);
-	return segment->count ? 0 : -ENOSPC;
+	return err;
 }
 
 /**
@@ -52,7 +56,7 @@ int tg_segment_allocate(struct tg_segment *segment, u32 count)
 	err = tg_segment_take_pages(segment, count);
 	if (err)
 		return err;
-	memory = tg_memory_new(segment->obj.tg, TG_UNIT, count, true);
+	memory = tg_memory_new(segment->obj.tg, TG_UNIT, count, segment->obj.file->owner);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	segment->memory = memory;
@@ -98,7 +102,7 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
 		command.address = segment->memory->chunk[i].dma;
 		command.length = min_t(u64, arg->size - i * TG_UNIT, command.count * TG_UNIT);
 		command.generation = *generation;
-		err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+		err = tg_admin(tg, segment->obj.file, TG_ADMIN_QUICK, &command, &result);
 		if (err)
 			return err;
 		if (result.status != TG_OK)
@@ -135,7 +139,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 
 	memcpy(command.secret, arg->secret, sizeof(command.secret));
 	memcpy(command.name, arg->name, sizeof(command.name));
-	err = tg_admin(segment->obj.tg, TG_ADMIN_QUICK, &command, &result);
+	err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_QUICK, &command, &result);
 	if (err)
 		return err;
 	segment->published = result.status == TG_OK;
@@ -225,7 +229,7 @@ int tg_segment_revoke(struct tg_segment *segment)
 
 	if (!segment->granted)
 		return 0;
-	err = tg_admin(segment->obj.tg, TG_ADMIN_REVOKE, &clear, &result);
+	err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_REVOKE, &clear, &result);
 	if (!err)
 		err = tg_status_to_errno(result.status);
 	if (!err)
@@ -249,7 +253,7 @@ int tg_segment_withdraw(struct tg_segment *segment)
 	if (!segment->published)
 		return 0;
 	memcpy(withdraw.name, segment->name, sizeof(withdraw.name));
-	err = tg_admin(segment->obj.tg, TG_ADMIN_QUICK, &withdraw, &result);
+	err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_QUICK, &withdraw, &result);
 	if (!err)
 		segment->published = false;
 	return err;
@@ -277,6 +281,7 @@ bool tg_segment_leave(struct tg_segment *segment)
 	if (segment->count) {
 		mutex_lock(&tg->lock);
 		bitmap_clear(tg->pages_used, segment->first, segment->count);
+		tg_uncharge_locked(segment->obj.file, TG_RESOURCE_PAGES, 0, segment->count);
 		mutex_unlock(&tg->lock);
 	}
 	return true;

@@ -10,23 +10,41 @@
 #include "compat.h"
 #include "driver.h"
 
-/* Takes a context number from start on, or -EBUSY if all are in use. */
-static int tg_context_take(struct tg_device *tg, u32 start)
+/*
+ * Takes a context number from start on: -EBUSY if all are in use, -ENOSPC if the process or
+ * the user has its share.
+ */
+static int tg_context_take(struct tg_file *file, u32 start)
 {
+	struct tg_device *tg = file->tg;
 	u32 context;
+	int err;
 
 	mutex_lock(&tg->lock);
+	err = -EBUSY;
 	context = find_next_zero_bit(tg->contexts_used, tg->contexts, start);
 	if (context < tg->contexts)
+		err = tg_charge_locked(file, TG_RESOURCE_CONTEXTS, 0, 1);
+	if (!err) {
 		__set_bit(context, tg->contexts_used);
+		/* It has no events yet; it counts among its process's. */
+		tg->files[context] = file;
+	}
 	mutex_unlock(&tg->lock);
-	return context < tg->contexts ? context : -EBUSY;
+	return err ? err : context;
 }
 
-static void tg_context_free(struct tg_device *tg, u32 context)
+/* Mirror of tg_context_take(); @number: others can have the number. */
+static void tg_context_free(struct tg_file *file, u32 context, bool number)
 {
+	struct tg_device *tg = file->tg;
+
 	mutex_lock(&tg->lock);
-	__clear_bit(context, tg->contexts_used);
+	if (tg->files[context] == file)
+		tg->files[context] = NULL;
+	if (number)
+		__clear_bit(context, tg->contexts_used);
+	tg_uncharge_locked(file, TG_RESOURCE_CONTEXTS, 0, 1);
 	mutex_unlock(&tg->lock);
 }
 
@@ -43,30 +61,30 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 	u32 start = 0;
 
 	do {
-		context = tg_context_take(tg, start);
+		context = tg_context_take(file, start);
 		if (context < 0)
 			return context;
 		command.context = context;
-		err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+		file->context = context;
+		err = tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result);
 		if (err) {
-			tg_context_free(tg, context);
+			tg_context_free(file, context, true);
 			return err;
 		}
-		file->context = context;
 		start = context + 1;
-		/* A driver before this one may have left it: it stays taken. */
+		if (result.status != TG_OK)
+			/* A driver before this one may have left it: it stays taken. */
+			tg_context_free(file, context, result.status != TG_ERR_BUSY);
 	} while (result.status == TG_ERR_BUSY);
-	if (result.status != TG_OK)
-		tg_context_free(tg, context);
 	return tg_status_to_errno(result.status);
 }
 
-/* Says whom a context's events concern; NULL: nobody. */
-static void tg_context_attach(struct tg_device *tg, u32 context, struct tg_file *file)
+/* A context's events concern no file any more. */
+static void tg_context_detach(struct tg_file *file)
 {
-	mutex_lock(&tg->lock);
-	tg->files[context] = file;
-	mutex_unlock(&tg->lock);
+	mutex_lock(&file->tg->lock);
+	file->tg->files[file->context] = NULL;
+	mutex_unlock(&file->tg->lock);
 }
 
 static void tg_file_notify(struct tg_file *file)
@@ -96,6 +114,36 @@ void tg_context_event(struct tg_device *tg, u32 context)
 }
 
 /**
+ * tg_context_state_event() - the board reports the state of a context
+ * @tg: Board.
+ * @context: Context number, as the board names it.
+ * @value: All of its present state: TG_CONTEXT_* bits.
+ *
+ * A context closed while it is congested is reported once more, so that a file that
+ * gets its number does not wait for ever.
+ */
+void tg_context_state_event(struct tg_device *tg, u32 context, u64 value)
+{
+	bool congested = value & TG_CONTEXT_CONGESTED;
+	struct tg_file *file = NULL;
+
+	down_write(&tg->map_lock);
+	mutex_lock(&tg->lock);
+	/* Its file may have been closed since. */
+	if (context < tg->contexts)
+		file = tg->files[context];
+	if (file && file->congested != congested) {
+		WRITE_ONCE(file->congested, congested);
+		if (congested)
+			tg_zap_context(file);
+		else
+			wake_up_all(&file->calm);
+	}
+	mutex_unlock(&tg->lock);
+	up_write(&tg->map_lock);
+}
+
+/**
  * tg_contexts_lost() - wakes everyone who waits for an event of a lost board
  * @tg: Board, gone.
  */
@@ -110,6 +158,7 @@ void tg_contexts_lost(struct tg_device *tg)
 		if (!file)
 			continue;
 		wake_up_all(&file->wait);
+		wake_up_all(&file->calm);
 		if (file->notify)
 			tg_eventfd_signal(file->notify);
 	}
@@ -121,8 +170,11 @@ static void tg_file_release(struct kref *ref)
 	struct tg_file *file = container_of(ref, struct tg_file, ref);
 	struct tg_device *tg = file->tg;
 
+	tg_account_close(file);
 	kfree_sensitive(file);
 	put_device(&tg->dev);
+	if (atomic_dec_and_test(&tg_files))
+		wake_up_all(&tg_files_gone);
 }
 
 static void tg_file_work(struct work_struct *work)
@@ -135,12 +187,14 @@ static void tg_file_work(struct work_struct *work)
 	struct tg_device *tg = file->tg;
 	struct tg_admin_completion result;
 
+	/* Those that ended its objects are about to return; no others come. */
+	destroy_workqueue(file->workers);
 	down_read(&tg->op_lock);
 	/* Otherwise the page and the number stay until the board is removed. */
-	if (!tg_gone(tg) && !tg_admin(tg, TG_ADMIN_QUICK, &command, &result) &&
+	if (!tg_gone(tg) && !tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result) &&
 	    result.status == TG_OK) {
 		tg_memory_free(tg, file->status);
-		tg_context_free(tg, file->context);
+		tg_context_free(file, file->context, true);
 	}
 	up_read(&tg->op_lock);
 	complete_all(&file->closed);
@@ -157,6 +211,9 @@ void tg_file_put(struct tg_file *file)
 		queue_work(tg_workers, &file->work);
 }
 
+/* Works of one file at a time: the teardown of some objects while others' takes long. */
+#define TG_FILE_WORKERS 8
+
 static int tg_open(struct inode *inode, struct file *filp)
 {
 	struct tg_device *tg = container_of(inode->i_cdev, struct tg_device, cdev);
@@ -172,17 +229,25 @@ static int tg_open(struct inode *inode, struct file *filp)
 	INIT_WORK(&file->work, tg_file_work);
 	init_completion(&file->closed);
 	init_waitqueue_head(&file->wait);
+	init_waitqueue_head(&file->calm);
 	/* A key that can be foreseen protects nothing: early in boot this waits. */
 	err = get_random_bytes_wait(&file->key, sizeof(file->key));
 	if (err)
 		goto err_free;
 	file->key &= TG_KEY_MASK;
+	err = tg_account_open(file);
+	if (err)
+		goto err_free;
+	err = -ENOMEM;
+	file->workers = alloc_workqueue(TG_NAME "_file", WQ_UNBOUND, TG_FILE_WORKERS);
+	if (!file->workers)
+		goto err_account;
 
 	down_read(&tg->op_lock);
 	err = -ENODEV;
 	if (tg_gone(tg))
 		goto err_unlock;
-	file->status = tg_memory_new(tg, PAGE_SIZE, 1, false);
+	file->status = tg_memory_new(tg, PAGE_SIZE, 1, NULL);
 	err = PTR_ERR_OR_ZERO(file->status);
 	if (err)
 		goto err_unlock;
@@ -192,10 +257,10 @@ static int tg_open(struct inode *inode, struct file *filp)
 		goto err_unlock;
 	if (err)
 		goto err_status;
-	tg_context_attach(tg, file->context, file);
 	tg_device_watch(tg);
 	up_read(&tg->op_lock);
 
+	atomic_inc(&tg_files);
 	get_device(&tg->dev);
 	filp->private_data = file;
 	/* One address space for all, see struct tg_device. */
@@ -206,6 +271,9 @@ err_status:
 	tg_memory_free(tg, file->status);
 err_unlock:
 	up_read(&tg->op_lock);
+	destroy_workqueue(file->workers);
+err_account:
+	tg_account_close(file);
 err_free:
 	kfree_sensitive(file);
 	return err;
@@ -217,7 +285,7 @@ static int tg_release(struct inode *inode, struct file *filp)
 	struct tg_file *file = filp->private_data;
 	unsigned long now;
 
-	tg_context_attach(file->tg, file->context, NULL);
+	tg_context_detach(file);
 	if (file->notify)
 		eventfd_ctx_put(file->notify);
 	tg_file_close_objects(file, end);
@@ -274,7 +342,6 @@ static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
 	struct tg_device *tg = file->tg;
 	__poll_t events = 0;
 
-	poll_wait(filp, &tg->wait, table);
 	poll_wait(filp, &file->wait, table);
 	if (atomic64_read(&file->events))
 		events |= EPOLLIN | EPOLLRDNORM;
@@ -415,23 +482,22 @@ static long tg_ioctl_counter_arm(struct tg_file *file, struct tg_counter *arg,
 
 	down_read(&tg->op_lock);
 	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(file, arg);
-	if (!err && copy_to_user(user, arg, sizeof(*arg))) {
-		/* Nobody knows its number. */
-		tg_counter_disarm(file, arg);
-		err = -EFAULT;
-	}
 	up_read(&tg->op_lock);
-	return err;
+	/* Another process may decide how long a fault takes: no lock is held here. */
+	if (err || !copy_to_user(user, arg, sizeof(*arg)))
+		return err;
+	/* No process knows its number; its own one by now, if one has guessed it. */
+	down_read(&tg->op_lock);
+	if (!tg_gone(tg))
+		tg_counter_disarm(file, arg);
+	up_read(&tg->op_lock);
+	return -EFAULT;
 }
 
 static long tg_ioctl_launch(struct tg_file *file, struct tg_launch *arg, void __user *user)
 {
-	struct tg_device *tg = file->tg;
-	int err;
+	int err = tg_launch(file, arg);
 
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_launch(file, arg);
-	up_read(&tg->op_lock);
 	/* The status is for whoever wants to know more than errno says. */
 	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
 		err = -EFAULT;

@@ -17,6 +17,7 @@
 static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, u32 count)
 {
 	unsigned long *used, slot;
+	int err;
 
 	mutex_lock(&tg->lock);
 	used = tg->slots_used[remote->node];
@@ -28,28 +29,32 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
 		mutex_unlock(&tg->lock);
 		return -ENOMEM;
 	}
+	err = -ENOSPC;
 	slot = bitmap_find_next_zero_area(used, tg->slots, 0, count, 0);
-	if (slot < tg->slots) {
+	if (slot < tg->slots)
+		err = tg_charge_locked(remote->obj.file, TG_RESOURCE_SLOTS, remote->node, count);
+	if (!err) {
 		bitmap_set(used, slot, count);
 		remote->slot = slot;
 		remote->count = count;
 	}
 	mutex_unlock(&tg->lock);
-	return remote->count ? 0 : -ENOSPC;
+	return err;
 }
 
 /**
  * tg_remote_lookup() - asks a node for a name
- * @tg: Board. The caller holds op_lock for reading.
+ * @file: Who asks. The caller holds op_lock for reading.
  * @arg: What, where, and the rights wanted. Its status is filled here, if the board
  *	has answered.
  * @result: What was found, checked.
  *
  * Return: 0 or a negative errno.
  */
-int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
+int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 		     struct tg_admin_completion *result)
 {
+	struct tg_device *tg = file->tg;
 	struct tg_admin_command command = {
 		.opcode = TG_ADMIN_LOOKUP,
 		.node = arg->node,
@@ -60,7 +65,7 @@ int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
 
 	memcpy(command.secret, arg->secret, sizeof(command.secret));
 	memcpy(command.name, arg->name, sizeof(command.name));
-	err = tg_admin(tg, TG_ADMIN_REMOTE, &command, result);
+	err = tg_admin(tg, file, TG_ADMIN_REMOTE, &command, result);
 	if (err)
 		return err;
 	arg->status = result->status;
@@ -72,14 +77,14 @@ int tg_remote_lookup(struct tg_device *tg, struct tg_import *arg,
 	}
 	if (!result->length || result->length > 1ULL << tg->offset_bits ||
 	    result->count != DIV_ROUND_UP(result->length, TG_UNIT)) {
-		dev_err_ratelimited(&tg->dev, "node %u answered for \"%.63s\" with %llu bytes in %u pages: expected 1 to %llu bytes in pages of %lu\n",
-				    arg->node, arg->name, result->length, result->count,
+		dev_err_ratelimited(&tg->dev, "node %u answered for \"%*pE\" with %llu bytes in %u pages: expected 1 to %llu bytes in pages of %lu\n",
+				    arg->node, tg_name_length(arg->name), arg->name, result->length, result->count,
 				    1ULL << tg->offset_bits, TG_UNIT);
 		return -EPROTO;
 	}
 	if (result->width && result->width != 4 && result->width != 8) {
-		dev_err_ratelimited(&tg->dev, "node %u answered for \"%.63s\" with queue words of %u bytes: expected 4 or 8, or 0 for memory\n",
-				    arg->node, arg->name, result->width);
+		dev_err_ratelimited(&tg->dev, "node %u answered for \"%*pE\" with queue words of %u bytes: expected 4 or 8, or 0 for memory\n",
+				    arg->node, tg_name_length(arg->name), arg->name, result->width);
 		return -EPROTO;
 	}
 	return 0;
@@ -107,7 +112,7 @@ static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 
 	/* A queue's node is asked for hold slots first. */
 	class = remote->rights & TG_RIGHT_ENQUEUE ? TG_ADMIN_REMOTE : TG_ADMIN_QUICK;
-	err = tg_admin(remote->obj.tg, class, &command, &result);
+	err = tg_admin(remote->obj.tg, remote->obj.file, class, &command, &result);
 	if (err) {
 		/* Killed: the board may go on with it. */
 		remote->set = true;
@@ -174,7 +179,7 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		arg->status = TG_ERR_BAD_NODE;
 		return -EINVAL;
 	}
-	err = tg_remote_lookup(tg, arg, &found);
+	err = tg_remote_lookup(file, arg, &found);
 	if (err)
 		return err;
 
@@ -269,7 +274,7 @@ static bool tg_remote_clear(struct tg_remote *remote)
 	struct tg_admin_completion result;
 
 	for (;;) {
-		if (tg_admin(tg, TG_ADMIN_DRAIN, &clear, &result))
+		if (tg_admin(tg, remote->obj.file, TG_ADMIN_DRAIN, &clear, &result))
 			return false;
 		switch (result.status) {
 		case TG_OK:
@@ -317,8 +322,11 @@ bool tg_remote_leave(struct tg_remote *remote)
 	if (remote->set && !tg_remote_clear(remote))
 		return false;
 	mutex_lock(&tg->lock);
-	if (remote->count)
+	if (remote->count) {
 		bitmap_clear(tg->slots_used[remote->node], remote->slot, remote->count);
+		tg_uncharge_locked(remote->obj.file, TG_RESOURCE_SLOTS, remote->node,
+				   remote->count);
+	}
 	if (remote->taken)
 		__clear_bit(remote->taken - 1, remote->obj.file->taken_used);
 	mutex_unlock(&tg->lock);
@@ -333,7 +341,7 @@ static void tg_remote_alert(struct tg_remote *remote)
 		remote->alert = true;
 		remote->obj.file->alerts++;
 	}
-	wake_up_interruptible_poll(&remote->obj.tg->wait, EPOLLPRI | EPOLLERR);
+	wake_up_interruptible_poll(&remote->obj.file->wait, EPOLLPRI | EPOLLERR);
 }
 
 static void tg_remote_unalert(struct tg_remote *remote)
@@ -554,7 +562,7 @@ int tg_remote_ack(struct tg_file *file, u32 handle)
 	up_write(&tg->map_lock);
 	err = 0;
 	if (!dead) {
-		err = tg_admin(tg, TG_ADMIN_QUICK, &command, &result);
+		err = tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result);
 		if (!err)
 			err = tg_status_to_errno(result.status);
 	}

@@ -185,7 +185,10 @@ static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
 	if (err)
 		return err;
 	/* Should an import go now, the board refuses it: it knows its context. */
-	err = tg_admin_request(file->tg, TG_ADMIN_OPERATION, &request, &result);
+	down_read(&file->tg->op_lock);
+	err = tg_gone(file->tg) ? -ENODEV :
+	      tg_admin_request(file->tg, file, TG_ADMIN_OPERATION, &request, &result);
+	up_read(&file->tg->op_lock);
 	if (err)
 		return err;
 	if (result.status == TG_OK)
@@ -306,18 +309,25 @@ static int tg_special_look_up(struct tg_special *special, struct mm_struct *mm)
 
 /*
  * One attempt: 0, -EAGAIN if a page was not there, -EBUSY if the other processors
- * did not stand, or an errno that is final.
+ * did not stand or the memory map is locked, or an errno that is final. Somebody else may
+ * decide how long the memory map stays locked: it is not waited for in here.
  */
 static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
 {
+	struct tg_device *tg = special->file->tg;
 	int err;
 
+	down_read(&tg->op_lock);
+	err = -ENODEV;
+	if (tg_gone(tg))
+		goto out;
+	err = -EINTR;
 	if (mutex_lock_killable(&tg_special_lock))
-		return -EINTR;
+		goto out;
 	/* No processor joins meanwhile. */
 	cpus_read_lock();
-	err = mmap_read_lock_killable(mm);
-	if (!err) {
+	err = -EBUSY;
+	if (mmap_read_trylock(mm)) {
 		err = tg_special_look_up(special, mm);
 		if (!err)
 			err = tg_special_alone(special);
@@ -325,10 +335,15 @@ static int tg_special_try(struct tg_special *special, struct mm_struct *mm)
 	}
 	cpus_read_unlock();
 	mutex_unlock(&tg_special_lock);
+out:
+	up_read(&tg->op_lock);
 	return err;
 }
 
-/* Brings in the pages, as the touches would; waits for the end of congestion. */
+/*
+ * Brings in the pages, as the touches would; waits for the end of congestion, or, if the
+ * mapping is another by now, for whatever that waits for.
+ */
 static int tg_special_fault_in(const struct tg_special *special, struct mm_struct *mm)
 {
 	u32 i;
@@ -378,7 +393,10 @@ static int tg_special_launch(struct tg_special *special)
 	}
 }
 
-/* Waits until the operation in a slot is done: 0, -EINTR if killed, -ENODEV. */
+/*
+ * Waits until the operation in a slot is done: 0, -EINTR if killed, -ENODEV. The caller
+ * holds op_lock for reading.
+ */
 static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cookie,
 			   u32 *status)
 {
@@ -452,16 +470,19 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 	if (test_and_set_bit(arg->slot, file->special_slots))
 		return -EBUSY;
 	err = tg_special_launch(&special);
-	if (!err)
-		err = tg_special_wait(file, arg, cookie, &status);
+	if (!err) {
+		down_read(&tg->op_lock);
+		/* Then the status page has gone, too. */
+		err = tg_gone(tg) ? -ENODEV : tg_special_wait(file, arg, cookie, &status);
+		up_read(&tg->op_lock);
+	}
 	clear_bit(arg->slot, file->special_slots);
 	return err ? err : tg_launch_status(arg, status);
 }
 
 /**
  * tg_launch() - TG_IOCTL_LAUNCH: an atomic or a copy, from the kernel
- * @file: Who launches. The caller holds op_lock for reading, and the board is not
- *	gone.
+ * @file: Who launches. The caller holds no lock.
  * @arg: What. Its value and status are filled here, also if this fails.
  *
  * Blocks until it is done. A killed caller leaves it to the board, which ends
@@ -476,9 +497,10 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
  */
 int tg_launch(struct tg_file *file, struct tg_launch *arg)
 {
-	lockdep_assert_held(&file->tg->op_lock);
 	arg->value = 0;
 	arg->status = TG_OK;
+	if (tg_gone(file->tg))
+		return -ENODEV;
 	if (!tg_launch_is_valid(arg))
 		return -EINVAL;
 	switch (arg->style) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Finds boards and lets them go. */
+#include <linux/delay.h>
 #include <linux/dma-map-ops.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
@@ -18,11 +19,12 @@
 
 #define TG_MINORS 256
 
-/*
- * Tears down exports, imports, queues, replicated segments and contexts, and handles
- * overflows; outlives the boards.
- */
+/* Closes contexts, and handles overflows: waits for no other node. Outlives the boards. */
 struct workqueue_struct *tg_workers;
+
+/* Files that have something on a board, or wait until it has gone, after close() too. */
+atomic_t tg_files = ATOMIC_INIT(0);
+DECLARE_WAIT_QUEUE_HEAD(tg_files_gone);
 
 /* Tells boards what others' stores wait for: those who work here wait for no one else. */
 struct workqueue_struct *tg_answerers;
@@ -91,7 +93,6 @@ void tg_device_lost(struct tg_device *tg)
 	up_write(&tg->map_lock);
 	if (!before) {
 		tg_admin_wake(tg);
-		wake_up_all(&tg->wait);
 		tg_contexts_lost(tg);
 		tg_counters_lost(tg);
 	}
@@ -133,7 +134,7 @@ static void tg_watch(struct work_struct *work)
 	struct tg_admin_completion result;
 
 	down_read(&tg->op_lock);
-	if (!tg_gone(tg) && !tg_admin(tg, TG_ADMIN_QUICK, &command, &result) &&
+	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &command, &result) &&
 	    !bitmap_empty(tg->contexts_used, tg->contexts))
 		tg_device_watch(tg);
 	up_read(&tg->op_lock);
@@ -218,6 +219,32 @@ static int tg_identify(struct tg_device *tg)
 	return 0;
 }
 
+/*
+ * A driver before this one that left in order has left no address of commands: see
+ * tg_stop(). One that crashed, with its kernel or without, has left grants of memory that
+ * is somebody else's now, to which other nodes would store as soon as the board may. They
+ * cannot be withdrawn by a command, since the board may not read one before that. The
+ * board resets: it has no grants afterwards. The caller has switched bus mastering off.
+ */
+static int tg_take_over(struct tg_device *tg)
+{
+	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
+
+	if (!readq(tg->regs + TG_REG_ADMIN_BASE))
+		return 0;
+	dev_notice(&tg->pdev->dev, "a driver before this one has left the board in use: reset\n");
+	writel(TG_CONTROL_RESET, tg->regs + TG_REG_CONTROL);
+	while (readl(tg->regs + TG_REG_CONTROL) & TG_CONTROL_RESET) {
+		if (time_after(jiffies, end)) {
+			dev_err(&tg->pdev->dev, "the board does not reset in %u s: remove and re-plug it\n",
+				TG_CLOSE_PATIENCE / HZ);
+			return -ETIMEDOUT;
+		}
+		usleep_range(50, 200);
+	}
+	return 0;
+}
+
 /* Nothing the board does after this reaches memory or the processor. */
 static void tg_quiesce(struct tg_device *tg)
 {
@@ -291,11 +318,11 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
 }
 
 /*
- * Leaves the board as it was found, as far as it answers in time: it may get
- * another driver. The caller has taken op_lock for writing, and nobody waits
- * for commands.
+ * Leaves the board as it was found: it may get another driver. The caller has taken
+ * op_lock for writing, and nobody waits for commands. False if the board did not answer in
+ * time.
  */
-static void tg_take_down(struct tg_device *tg)
+static bool tg_take_down(struct tg_device *tg)
 {
 	unsigned long end = jiffies + TG_CLOSE_PATIENCE;
 	union tg_request request = { };
@@ -306,27 +333,28 @@ static void tg_take_down(struct tg_device *tg)
 	    !tg_withdraw_all(tg, &tg->segments, end) ||
 	    !tg_withdraw_all(tg, &tg->queues, end) ||
 	    !tg_withdraw_all(tg, &tg->replicas, end))
-		return;
+		return false;
 	request.counter.opcode = TG_ADMIN_COUNTER_SET;
 	for (i = 0; i < tg->counter_limit; i++) {
 		request.counter.index = i;
 		if (tg->counters[i].remote && tg_admin_alone(tg, &request, end))
-			return;
+			return false;
 	}
 	memset(&request, 0, sizeof(request));
 	request.command.opcode = TG_ADMIN_IMPORT_CLEAR;
 	xa_for_each(&tg->remotes, i, obj) {
 		request.command.import = obj->handle;
 		if (tg_remote_of(obj)->set && tg_admin_alone(tg, &request, end))
-			return;
+			return false;
 	}
 	memset(&request, 0, sizeof(request));
 	request.command.opcode = TG_ADMIN_CONTEXT_CLOSE;
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
 		request.command.context = i;
 		if (tg_admin_alone(tg, &request, end))
-			return;
+			return false;
 	}
+	return true;
 }
 
 static void tg_device_release(struct device *dev)
@@ -346,6 +374,8 @@ static void tg_device_release(struct device *dev)
 	bitmap_free(tg->contexts_used);
 	kvfree(tg->files);
 	kvfree(tg->counters);
+	tg_accounts_exit(tg);
+	tg_admin_release(tg);
 	if (tg->mapping_inode)
 		iput(tg->mapping_inode);
 	ida_free(&tg_minors, MINOR(dev->devt) - MINOR(tg_devt));
@@ -369,10 +399,10 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 	tg->pdev = pdev;
 	init_rwsem(&tg->op_lock);
 	init_rwsem(&tg->map_lock);
-	init_waitqueue_head(&tg->wait);
 	INIT_DELAYED_WORK(&tg->watch, tg_watch);
 	mutex_init(&tg->counter_lock);
 	mutex_init(&tg->lock);
+	INIT_LIST_HEAD(&tg->users);
 	INIT_LIST_HEAD(&tg->memories);
 	xa_init_flags(&tg->remotes, XA_FLAGS_ALLOC);
 	xa_init_flags(&tg->segments, XA_FLAGS_ALLOC);
@@ -381,6 +411,7 @@ static struct tg_device *tg_device_new(struct pci_dev *pdev)
 
 	device_initialize(&tg->dev);
 	tg->dev.class = &tg_class;
+	tg->dev.groups = tg_account_groups;
 	tg->dev.parent = &pdev->dev;
 	tg->dev.devt = MKDEV(MAJOR(tg_devt), MINOR(tg_devt) + minor);
 	tg->dev.release = tg_device_release;
@@ -450,6 +481,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		goto err_unmap;
 	/* See tg_watch(). */
 	__set_bit(tg->export_pages - 1, tg->pages_used);
+	err = tg_accounts_init(tg);
+	if (err)
+		goto err_unmap;
 	err = tg_admin_init(tg);
 	if (err)
 		goto err_unmap;
@@ -457,8 +491,14 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (err)
 		goto err_admin;
 
-	/* What a previous driver left running stops before it can write. */
+	/*
+	 * What a previous driver left running stops before it can write, and what it left
+	 * granted is granted no more before others can.
+	 */
 	tg_quiesce(tg);
+	err = tg_take_over(tg);
+	if (err)
+		goto err_quiesce;
 	pci_set_master(pdev);
 	err = pci_alloc_irq_vectors(pdev, 1, 1, PCI_IRQ_MSI | PCI_IRQ_MSIX);
 	if (err < 0) {
@@ -514,8 +554,12 @@ static void tg_stop(struct tg_device *tg)
 	/* Whoever was talking to the board has been told, and leaves. */
 	down_write(&tg->op_lock);
 	if (!tg->stopped) {
-		tg_take_down(tg);
+		bool clean = tg_take_down(tg);
+
 		tg_quiesce(tg);
+		/* The next driver finds that there is nothing to reset. */
+		if (clean)
+			writeq(0, tg->regs + TG_REG_ADMIN_BASE);
 		tg->stopped = true;
 	}
 	up_write(&tg->op_lock);
@@ -621,7 +665,9 @@ err_workers:
 static void __exit tg_exit(void)
 {
 	pci_unregister_driver(&tg_driver);
-	/* The last teardowns; after them nothing holds a board any more. */
+	/* The last teardowns. A file's workers end before its context does. */
+	wait_event(tg_files_gone, !atomic_read(&tg_files));
+	/* After these nothing holds a board any more, and nothing of this code runs. */
 	destroy_workqueue(tg_workers);
 	destroy_workqueue(tg_answerers);
 	unregister_chrdev_region(tg_devt, TG_MINORS);

@@ -1,20 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Guest memory the board may write: status pages and exported segments. */
+#include <linux/capability.h>
 #include <linux/dma-mapping.h>
 #include <linux/overflow.h>
-#include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/sched/user.h>
 #include <linux/slab.h>
 
 #include "driver.h"
 
-static unsigned long tg_memory_pages(const struct tg_memory *memory, u32 count)
+/*
+ * Charges memory to a user's RLIMIT_MEMLOCK: 0 or -ENOMEM. Not to a process's: the memory
+ * lives as long as the open file, which any process may have got, and the process that
+ * asks may be gone long before.
+ */
+static int tg_memory_charge(struct tg_memory *memory, struct user_struct *owner,
+			    unsigned long pages)
 {
-	return (unsigned long)count * (memory->chunk_size >> PAGE_SHIFT);
+	unsigned long limit = rlimit(RLIMIT_MEMLOCK) >> PAGE_SHIFT;
+	long before = atomic_long_read(&owner->locked_vm);
+
+	if (capable(CAP_IPC_LOCK))
+		return 0;
+	do {
+		if (before + pages > limit)
+			return -ENOMEM;
+	} while (!atomic_long_try_cmpxchg(&owner->locked_vm, &before, before + pages));
+	memory->owner = get_uid(owner);
+	memory->charged = pages;
+	return 0;
 }
 
-static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory,
-			      u32 charged)
+static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory)
 {
 	u32 i;
 
@@ -22,9 +39,9 @@ static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory,
 		dma_free_pages(&tg->pdev->dev, memory->chunk_size,
 			       memory->chunk[i].page, memory->chunk[i].dma,
 			       DMA_BIDIRECTIONAL);
-	if (memory->mm) {
-		account_locked_vm(memory->mm, tg_memory_pages(memory, charged), false);
-		mmdrop(memory->mm);
+	if (memory->owner) {
+		atomic_long_sub(memory->charged, &memory->owner->locked_vm);
+		free_uid(memory->owner);
 	}
 	kvfree(memory);
 }
@@ -34,12 +51,12 @@ static void tg_memory_destroy(struct tg_device *tg, struct tg_memory *memory,
  * @tg: Board. The caller holds op_lock for reading.
  * @chunk_size: Bytes of each chunk, whole pages.
  * @count: Number of chunks.
- * @charge: Charge it to the caller's RLIMIT_MEMLOCK.
+ * @owner: Whose locked memory it is, up to the caller's RLIMIT_MEMLOCK; or NULL.
  *
  * Return: The memory, or an error pointer.
  */
 struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
-				u32 count, bool charge)
+				u32 count, struct user_struct *owner)
 {
 	const gfp_t gfp = GFP_KERNEL_ACCOUNT | __GFP_ZERO | __GFP_NOWARN |
 			  __GFP_RETRY_MAYFAIL;
@@ -51,14 +68,13 @@ struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 		return ERR_PTR(-ENOMEM);
 	INIT_LIST_HEAD(&memory->node);
 	memory->chunk_size = chunk_size;
-	if (charge) {
-		err = account_locked_vm(current->mm, tg_memory_pages(memory, count), true);
+	if (owner) {
+		err = tg_memory_charge(memory, owner,
+				       (unsigned long)count * (chunk_size >> PAGE_SHIFT));
 		if (err) {
 			kvfree(memory);
 			return ERR_PTR(err);
 		}
-		memory->mm = current->mm;
-		mmgrab(memory->mm);
 	}
 
 	while (memory->count < count) {
@@ -82,7 +98,7 @@ struct tg_memory *tg_memory_new(struct tg_device *tg, size_t chunk_size,
 	return memory;
 
 err_destroy:
-	tg_memory_destroy(tg, memory, count);
+	tg_memory_destroy(tg, memory);
 	return ERR_PTR(err);
 }
 
@@ -96,7 +112,7 @@ void tg_memory_free(struct tg_device *tg, struct tg_memory *memory)
 	mutex_lock(&tg->lock);
 	list_del(&memory->node);
 	mutex_unlock(&tg->lock);
-	tg_memory_destroy(tg, memory, memory->count);
+	tg_memory_destroy(tg, memory);
 }
 
 /**
@@ -109,7 +125,7 @@ void tg_memory_free_all(struct tg_device *tg)
 
 	list_for_each_entry_safe(memory, next, &tg->memories, node) {
 		list_del(&memory->node);
-		tg_memory_destroy(tg, memory, memory->count);
+		tg_memory_destroy(tg, memory);
 	}
 }
 

@@ -92,6 +92,10 @@ static void tg_object_end(struct tg_object *obj)
 		/* The board may still use the number: it stays taken. */
 		xa_store(table, obj->handle, NULL, 0);
 	up_write(&tg->map_lock);
+	if (left && obj->kind == TG_MMAP_IMPORT)
+		tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
+	if (obj->kind == TG_MMAP_REPLICA)
+		tg_replica_pages_end(tg_replica_of(obj));
 
 	complete_all(&obj->torn_down);
 	tg_object_put(obj);
@@ -137,12 +141,21 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	INIT_LIST_HEAD(&obj->closing);
 	init_completion(&obj->torn_down);
 
+	/* Of what the others have at least one export page. */
+	if (kind == TG_MMAP_IMPORT) {
+		err = tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1);
+		if (err)
+			return err;
+	}
 	down_write(&tg->map_lock);
 	err = xa_alloc(tg_object_table(tg, kind), &obj->handle, obj,
 		       XA_LIMIT(0, limit - 1), GFP_KERNEL_ACCOUNT);
 	up_write(&tg->map_lock);
-	if (err)
+	if (err) {
+		if (kind == TG_MMAP_IMPORT)
+			tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
 		return err == -EBUSY ? -ENOSPC : err;
+	}
 	refcount_inc(&file->users);
 	get_device(&tg->dev);
 	return 0;
@@ -216,7 +229,7 @@ static bool tg_object_is_part(struct tg_object *obj)
 
 static void tg_object_tear_down(struct tg_object *obj)
 {
-	queue_work(tg_workers, &obj->work);
+	queue_work(obj->file->workers, &obj->work);
 }
 
 /**

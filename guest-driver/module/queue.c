@@ -4,7 +4,7 @@
  *
  * The board appends to a queue's first buffer. When that is full it stops, and an
  * event says so; here the buffer is copied, the copy linked behind it
- * (queue_buffers.c), and the board told to go on. Processes dequeue in their own
+ * (queue_handler.c, queue_buffers.c), and the board told to go on. Processes dequeue in their own
  * memory, without the kernel.
  *
  * Both must not meet. The word that keeps them apart is in the control page: who
@@ -47,7 +47,7 @@ static int tg_set_queue_hold(const char *value, const struct kernel_param *kp)
 	int err = param_set_uint_minmax(value, kp, TG_QUEUE_HOLD_MIN, TG_QUEUE_HOLD_MAX);
 
 	if (err)
-		pr_err(TG_NAME ": queue_hold_ms is %.*s: expected milliseconds from %u to %u\n",
+		pr_err(TG_NAME ": queue_hold_ms is %*pE: expected milliseconds from %u to %u\n",
 		       (int)strcspn(value, "\n"), value, TG_QUEUE_HOLD_MIN, TG_QUEUE_HOLD_MAX);
 	return err;
 }
@@ -127,8 +127,9 @@ static void tg_queue_die(struct tg_nqueue *queue, u32 status, bool revoke)
 	lockdep_assert_held(&queue->lock);
 	if (queue->status)
 		return;
-	dev_notice_ratelimited(&obj->tg->dev, "queue \"%.63s\" of context %u is broken: status %u\n",
-			       queue->seg.name, obj->file->context, status);
+	dev_notice_ratelimited(&obj->tg->dev, "queue \"%*pE\" of context %u is broken: status %u\n",
+			       tg_name_length(queue->seg.name), queue->seg.name,
+			       obj->file->context, status);
 	queue->status = status;
 	queue->revoke = revoke;
 	atomic64_fetch_or(TG_QUEUE_DEAD, tg_queue_word(queue));
@@ -147,8 +148,8 @@ static void tg_queue_hear(struct tg_nqueue *queue)
 	broken = queue->broken;
 	queue->news = 0;
 	spin_unlock(&queue->guard);
-	if (news & TG_QUEUE_EVENT_OVERFLOW && queue->stage == TG_STAGE_RUNNING)
-		queue->stage = TG_STAGE_STOPPED;
+	if (news & TG_QUEUE_EVENT_OVERFLOW)
+		tg_handler_stopped(&queue->handler);
 	/* The board refuses what its senders still send: its grant can stay. */
 	if (news & TG_QUEUE_EVENT_BROKEN)
 		tg_queue_die(queue, broken ? broken : TG_ERR_QUEUE_HEADER, false);
@@ -169,27 +170,6 @@ static int tg_queue_bury(struct tg_nqueue *queue)
 	return -EIO;
 }
 
-/* Nobody is inside, and FULL is set: makes room. 0, 1 if there is none, -EIO. */
-static int tg_queue_copy(struct tg_nqueue *queue)
-{
-	int err = tg_buffers_overflow(&queue->buffers);
-
-	if (!err) {
-		queue->stage = TG_STAGE_COPIED;
-		return 0;
-	}
-	if (err != -ENOSPC) {
-		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
-		return tg_queue_bury(queue);
-	}
-	queue->stage = TG_STAGE_HELD;
-	/* In this order: there is no moment in which neither is set. */
-	atomic64_fetch_or(TG_QUEUE_HELD, tg_queue_word(queue));
-	atomic64_fetch_andnot(TG_QUEUE_FULL, tg_queue_word(queue));
-	tg_queue_settle(queue);
-	return 1;
-}
-
 /* The first buffer has been copied: the board goes on. */
 static int tg_queue_resume(struct tg_nqueue *queue)
 {
@@ -202,7 +182,7 @@ static int tg_queue_resume(struct tg_nqueue *queue)
 	int err;
 
 	lockdep_assert_held(&queue->lock);
-	err = tg_admin(obj->tg, TG_ADMIN_QUICK, &command, &result);
+	err = tg_admin(obj->tg, obj->file, TG_ADMIN_QUICK, &command, &result);
 	if (err == -EINTR)
 		/* The caller is being killed; the queue's senders wait. */
 		tg_queue_poke(queue);
@@ -213,15 +193,12 @@ static int tg_queue_resume(struct tg_nqueue *queue)
 		return tg_queue_bury(queue);
 	}
 	/* It may have stopped again: then there are news. */
-	queue->stage = TG_STAGE_RUNNING;
+	tg_handler_resumed(&queue->handler);
 	WRITE_ONCE(queue->control->overflows, ++queue->overflows);
 	if (queue->buffers.linked == queue->about.limit) {
 		WRITE_ONCE(queue->control->limits, ++queue->limits);
 		tg_context_event(obj->tg, obj->file->context);
 	}
-	/* The pending element is in, before others come in. */
-	atomic64_fetch_andnot(TG_QUEUE_FULL | TG_QUEUE_HELD, tg_queue_word(queue));
-	tg_queue_settle(queue);
 	return 0;
 }
 
@@ -232,7 +209,6 @@ static int tg_queue_resume(struct tg_nqueue *queue)
  */
 static int tg_queue_handle(struct tg_nqueue *queue)
 {
-	atomic64_t *word = tg_queue_word(queue);
 	int err;
 
 	lockdep_assert_held(&queue->lock);
@@ -240,40 +216,26 @@ static int tg_queue_handle(struct tg_nqueue *queue)
 	tg_queue_hear(queue);
 	if (queue->status)
 		return tg_queue_bury(queue);
-	switch (queue->stage) {
-	case TG_STAGE_RUNNING:
-		/* Only the driver has reason to set them. */
-		if (atomic64_read(word) & (TG_QUEUE_FULL | TG_QUEUE_HELD))
-			atomic64_fetch_andnot(TG_QUEUE_FULL | TG_QUEUE_HELD, word);
-		return 0;
-	case TG_STAGE_STOPPED:
-	case TG_STAGE_HELD:
-		if (atomic64_fetch_or(TG_QUEUE_FULL, word) & TG_QUEUE_BUSY) {
+	tg_handler_begin(&queue->handler);
+	for (;;) {
+		switch (tg_handler_step(&queue->handler)) {
+		case TG_NEXT_STEP:
+			break;
+		case TG_NEXT_DONE:
+			tg_queue_settle(queue);
+			return 0;
+		case TG_NEXT_BUSY:
 			tg_queue_leave_full(queue);
 			return -EBUSY;
+		case TG_NEXT_RESUME:
+			err = tg_queue_resume(queue);
+			if (err)
+				return err;
+			break;
+		case TG_NEXT_BROKEN:
+			tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
+			return tg_queue_bury(queue);
 		}
-		err = tg_queue_copy(queue);
-		if (err)
-			return err < 0 ? err : 0;
-		break;
-	case TG_STAGE_COPIED:
-		break;
-	}
-	return tg_queue_resume(queue);
-}
-
-/* Clears a BUSY that an owner has left. */
-static void tg_queue_clear_busy(struct tg_nqueue *queue, u32 owner)
-{
-	atomic64_t *word = tg_queue_word(queue);
-	s64 state = atomic64_read(word);
-	int i;
-
-	for (i = 0; i < TG_STATE_ATTEMPTS; i++) {
-		if (!(state & TG_QUEUE_BUSY) || (u64)state >> TG_QUEUE_OWNER_SHIFT != owner)
-			return;
-		if (atomic64_try_cmpxchg(word, &state, lower_32_bits(state) & ~TG_QUEUE_BUSY))
-			return;
 	}
 }
 
@@ -284,7 +246,7 @@ static void tg_queue_forget(struct tg_nqueue *queue)
 
 	lockdep_assert_held(&queue->lock);
 	while (tg_holder_gone(queue, &owner))
-		tg_queue_clear_busy(queue, owner);
+		tg_handler_clear_busy(&queue->handler, owner);
 }
 
 static void tg_queue_work(struct work_struct *work)
@@ -310,15 +272,15 @@ static void tg_queue_evict(struct tg_nqueue *queue)
 	atomic64_t *word = tg_queue_word(queue);
 
 	lockdep_assert_held(&queue->lock);
-	dev_notice_ratelimited(&tg->dev, "queue \"%.63s\" of context %u: owner %u dequeues for longer than %u ms: its mappings are taken away\n",
-			       queue->seg.name, obj->file->context,
+	dev_notice_ratelimited(&tg->dev, "queue \"%*pE\" of context %u: owner %u dequeues for longer than %u ms: its mappings are taken away\n",
+			       tg_name_length(queue->seg.name), queue->seg.name, obj->file->context,
 			       upper_32_bits(atomic64_read(word)), READ_ONCE(queue_hold_ms));
 	down_write(&tg->map_lock);
 	tg_holders_evict(queue);
 	tg_zap(obj);
 	up_write(&tg->map_lock);
 	queue->evictions++;
-	atomic64_fetch_and((u32)~TG_QUEUE_BUSY, word);
+	tg_handler_evict(&queue->handler);
 }
 
 static void tg_queue_hold_work(struct work_struct *work)
@@ -502,7 +464,7 @@ static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
 
 	tg_queue_hear(queue);
 	/* While senders are held back, room comes of dequeueing alone. */
-	if (queue->status || queue->waits || queue->stage != TG_STAGE_HELD) {
+	if (queue->status || queue->waits || queue->handler.stage != TG_STAGE_HELD) {
 		err = tg_queue_handle(queue);
 		if (err)
 			return err;
@@ -514,10 +476,10 @@ static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
 	atomic64_fetch_and((u32)~TG_QUEUE_BUSY, tg_queue_word(queue));
 	if (err == -EIO)
 		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
-	if (!queue->status && queue->stage == TG_STAGE_RUNNING)
+	if (!queue->status && queue->handler.stage == TG_STAGE_RUNNING)
 		return err;
 	/* What this cannot do a worker does: the element has been taken. */
-	if (!tg_queue_handle(queue) && queue->stage == TG_STAGE_RUNNING && err == -EAGAIN)
+	if (!tg_queue_handle(queue) && queue->handler.stage == TG_STAGE_RUNNING && err == -EAGAIN)
 		/* Now there is one. */
 		err = -EBUSY;
 	return err;
@@ -609,9 +571,9 @@ int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg)
 			arg->status = TG_ERR_RESET;
 	} else {
 		arg->state = atomic64_read(tg_queue_word(queue)) & TG_QUEUE_BUSY;
-		if (queue->stage == TG_STAGE_HELD)
+		if (queue->handler.stage == TG_STAGE_HELD)
 			arg->state |= TG_QUEUE_HELD;
-		else if (queue->stage != TG_STAGE_RUNNING)
+		else if (queue->handler.stage != TG_STAGE_RUNNING)
 			arg->state |= TG_QUEUE_FULL;
 	}
 	if (arg->status)
@@ -660,13 +622,14 @@ static int tg_queue_allocate(struct tg_nqueue *queue)
 	u32 per_chunk, i;
 
 	static_assert(sizeof(*queue->control) <= PAGE_SIZE);
-	memory = tg_memory_new(tg, PAGE_SIZE, 1, true);
+	memory = tg_memory_new(tg, PAGE_SIZE, 1, queue->seg.obj.file->owner);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	queue->control_memory = memory;
 	queue->control = page_address(memory->chunk[0].page);
 
-	memory = tg_memory_new(tg, tg_queue_chunk(about), tg_queue_chunks(about), true);
+	memory = tg_memory_new(tg, tg_queue_chunk(about), tg_queue_chunks(about),
+			       queue->seg.obj.file->owner);
 	if (IS_ERR(memory))
 		return PTR_ERR(memory);
 	queue->seg.memory = memory;
@@ -688,6 +651,8 @@ static int tg_queue_allocate(struct tg_nqueue *queue)
 		buffers->base[i] = page_address(memory->chunk[i / per_chunk].page) +
 				   i % per_chunk * bytes;
 	tg_buffers_init(buffers);
+	queue->handler.state = &queue->control->state;
+	queue->handler.buffers = buffers;
 	return 0;
 }
 
@@ -708,7 +673,7 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 	int err;
 
 	memcpy(request.queue.nodes, queue->about.nodes, sizeof(request.queue.nodes));
-	err = tg_admin_request(obj->tg, TG_ADMIN_QUICK, &request, &result);
+	err = tg_admin_request(obj->tg, obj->file, TG_ADMIN_QUICK, &request, &result);
 	if (err)
 		return err;
 	if (result.status == TG_OK) {
@@ -802,8 +767,8 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
  * @file: File.
  * @arg: The queue's handle in; what it is, and the caller's owner number, out.
  *
- * Return: 0; -EBADF for a queue this file has not; -ENOMEM; -ENODEV if the board is
- * gone.
+ * Return: 0; -EBADF for a queue this file has not; -ENOMEM; -ENOSPC if too many
+ * processes have it; -ENODEV if the board is gone.
  */
 int tg_queue_attach(struct tg_file *file, struct tg_queue *arg)
 {

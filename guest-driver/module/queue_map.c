@@ -7,6 +7,8 @@
  * the process's until its last mapping of the queue goes, however that ends: then
  * the driver clears a BUSY that it left.
  *
+ * There are at most TG_HOLDERS_MAX of them: they are looked through with events waiting.
+ *
  * An eviction takes all mappings away that there are (E13). They stay in the
  * processes, and every touch of them is SIGBUS; a new mapping works.
  */
@@ -15,6 +17,9 @@
 #include <linux/slab.h>
 
 #include "driver.h"
+
+/* Processes that may dequeue from one queue. */
+#define TG_HOLDERS_MAX 1024
 
 /**
  * enum tg_holder_state - what became of a holder
@@ -80,6 +85,7 @@ bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner)
 		if (holder->state == TG_HOLDER_GONE) {
 			gone = holder;
 			list_del(&gone->node);
+			queue->holder_count--;
 			break;
 		}
 	}
@@ -129,7 +135,7 @@ static bool tg_owner_is_used(struct tg_nqueue *queue, u32 owner)
 	return false;
 }
 
-/* The holder that a memory map has, or @fresh if that has none. */
+/* The holder that a memory map has, or @fresh if that has none; NULL if there are too many. */
 static struct tg_holder *tg_holder_of(struct tg_nqueue *queue, struct tg_holder *fresh)
 {
 	struct tg_holder *holder;
@@ -144,11 +150,14 @@ static struct tg_holder *tg_holder_of(struct tg_nqueue *queue, struct tg_holder 
 		if (holder->state == TG_HOLDER_EVICTED)
 			fresh->owner = holder->owner;
 	}
+	if (queue->holder_count >= TG_HOLDERS_MAX)
+		return NULL;
 	while (!fresh->owner) {
 		if (!tg_owner_is_used(queue, ++queue->last_owner))
 			fresh->owner = queue->last_owner;
 	}
 	list_add_tail(&fresh->node, &queue->holders);
+	queue->holder_count++;
 	return fresh;
 }
 
@@ -162,7 +171,7 @@ static s64 tg_holder_add(struct tg_nqueue *queue, struct mm_struct *mm,
 {
 	struct tg_holder *fresh, *holder, *next;
 	LIST_HEAD(stale);
-	u32 owner;
+	s64 result;
 
 	fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
 	if (!fresh)
@@ -175,26 +184,29 @@ static s64 tg_holder_add(struct tg_nqueue *queue, struct mm_struct *mm,
 	/* Those that ended without ever having mapped it. */
 	list_for_each_entry_safe(holder, next, &queue->holders, node)
 		if (!holder->mappings && holder->state == TG_HOLDER_PRESENT &&
-		    !atomic_read(&holder->mm->mm_users))
+		    !atomic_read(&holder->mm->mm_users)) {
 			list_move(&holder->node, &stale);
+			queue->holder_count--;
+		}
 	holder = tg_holder_of(queue, fresh);
 	if (holder != fresh)
 		list_add(&fresh->node, &stale);
-	if (mapping) {
+	if (holder && mapping) {
 		holder->mappings++;
 		*mapping = holder;
 	}
-	owner = holder->owner;
+	result = holder ? holder->owner : -ENOSPC;
 	spin_unlock(&queue->guard);
 	tg_holder_free_list(&stale);
-	return owner;
+	return result;
 }
 
 /**
  * tg_holder_join() - gives the calling process an owner number
  * @queue: Queue.
  *
- * Return: The number, which is the one it has if it has one; or -ENOMEM.
+ * Return: The number, which is the one it has if it has one; -ENOMEM; -ENOSPC if too many
+ * have one.
  */
 s64 tg_holder_join(struct tg_nqueue *queue)
 {
@@ -227,6 +239,7 @@ static void tg_queue_vma_close(struct vm_area_struct *vma)
 		forget = holder->state == TG_HOLDER_EVICTED || queue->ended;
 		if (forget) {
 			list_del(&holder->node);
+			queue->holder_count--;
 		} else {
 			holder->state = TG_HOLDER_GONE;
 			queue_work(tg_workers, &queue->work);
@@ -271,7 +284,7 @@ static const struct vm_operations_struct tg_queue_vm_ops = {
  * @queue: Queue. The caller's reference is the mapping's afterwards.
  * @vma: Mapping; its range and flags have been checked.
  *
- * Return: 0 or -ENOMEM.
+ * Return: 0, -ENOMEM or -ENOSPC.
  */
 int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma)
 {

@@ -119,7 +119,7 @@ int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *s
 	lockdep_assert_held(&replica->lock);
 	class = source->node == tg->node ? TG_ADMIN_QUICK : TG_ADMIN_REMOTE;
 	replica->set = max(replica->set, i + 1);
-	err = tg_admin_request(tg, class, &request, &result);
+	err = tg_admin_request(tg, replica->seg.obj.file, class, &request, &result);
 	if (err)
 		return err;
 	if (result.status == TG_OK) {
@@ -162,7 +162,7 @@ static int tg_replica_clear(struct tg_replicated *replica)
 
 	while (replica->set) {
 		clear.index = segment->first + replica->set - 1;
-		err = tg_admin(segment->obj.tg, TG_ADMIN_DRAIN, &clear, &result);
+		err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_DRAIN, &clear, &result);
 		if (err)
 			return err;
 		/* The caller of its REPLICA_SET was killed: it fails or ends, and then leaves. */
@@ -245,7 +245,7 @@ static int tg_replica_look_up(struct tg_file *file, struct tg_replica *arg, u32 
 		return -EINVAL;
 	memcpy(wanted.name, arg->name, sizeof(wanted.name));
 	memcpy(wanted.secret, arg->secret, sizeof(wanted.secret));
-	err = tg_remote_lookup(file->tg, &wanted, &found);
+	err = tg_remote_lookup(file, &wanted, &found);
 	arg->status = wanted.status;
 	if (err)
 		return err;
@@ -543,7 +543,7 @@ static int tg_replica_move_pages(struct tg_replicated *replica)
 		if (tg_replica_page_is_home(replica, i, &moves))
 			continue;
 		move.index = replica->seg.first + i;
-		err = tg_admin(replica->seg.obj.tg, TG_ADMIN_REMOTE, &move, &result);
+		err = tg_admin(replica->seg.obj.tg, replica->seg.obj.file, TG_ADMIN_REMOTE, &move, &result);
 		if (!err)
 			err = tg_status_to_errno(result.status);
 		if (err)

@@ -288,7 +288,7 @@ static void tg_replica_answer(struct tg_replicated *replica)
 		}
 		answer.index = replica->seg.first + i;
 		/* If that is a copy no more, nobody waits for the answer. */
-		if (tg_admin(replica->seg.obj.tg, TG_ADMIN_QUICK, &answer, &result))
+		if (tg_admin(replica->seg.obj.tg, NULL, TG_ADMIN_QUICK, &answer, &result))
 			break;
 	}
 	mutex_unlock(&replica->answer_lock);
@@ -396,7 +396,7 @@ bool tg_replica_page_see(struct tg_replicated *replica, u32 i, u32 *tries)
 	*tries = READ_ONCE(page->tries);
 	set_bit(i, replica->wanted);
 	kref_get(&replica->seg.obj.ref);
-	if (!queue_work(tg_workers, &replica->fill))
+	if (!queue_work(replica->seg.obj.file->workers, &replica->fill))
 		/* It will still look for what is wanted. */
 		tg_object_put(&replica->seg.obj);
 	return false;
@@ -430,6 +430,19 @@ void tg_replica_pages_leave(struct tg_replicated *replica)
 	mutex_lock(&replica->answer_lock);
 	replica->left = true;
 	mutex_unlock(&replica->answer_lock);
+}
+
+/**
+ * tg_replica_pages_end() - ends the answers to the board
+ * @replica: Replicated segment that events do not find any more.
+ *
+ * An answer that is due later would come when the module has gone: a workqueue that is
+ * destroyed waits for works, and not for their timers.
+ */
+void tg_replica_pages_end(struct tg_replicated *replica)
+{
+	if (cancel_delayed_work_sync(&replica->answer))
+		tg_object_put(&replica->seg.obj);
 }
 
 /**

@@ -115,7 +115,7 @@
 /* Value of the MAGIC register. */
 #define TG_MAGIC 0x46415247454c4554ULL
 /* Value of the VERSION register. */
-#define TG_VERSION 0x1
+#define TG_VERSION 0x2
 /* Size of BAR0 in bytes. */
 #define TG_BAR0_SIZE 0x4000
 /* Offset of the MSI-X table in BAR0, where MSI-X is configured. */
@@ -126,7 +126,7 @@
 #define TG_CAP_MSIX 0x1
 /* STATUS: the link to the fabric is up. */
 #define TG_STATUS_LINK_UP 0x1
-/* STATUS: some import is congested. */
+/* STATUS: some import or context is congested. */
 #define TG_STATUS_CONGESTED 0x2
 /* STATUS: ERROR holds an error. */
 #define TG_STATUS_ERROR 0x4
@@ -134,6 +134,8 @@
 #define TG_SPECIAL_ENTER 0x8000000000000000ULL
 /* CONTROL: interrupts are enabled. */
 #define TG_CONTROL_IRQ_ENABLE 0x1
+/* CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches bus mastering on. */
+#define TG_CONTROL_RESET 0x2
 
 /* Units */
 /* log2 of the import and export unit */
@@ -261,7 +263,7 @@
 
 /* Admin slots */
 /* Number of slots */
-#define TG_ADMIN_SLOTS 0x40
+#define TG_ADMIN_SLOTS 0x400
 /* Bytes per slot */
 #define TG_ADMIN_BLOCK_SIZE 0x100
 /* Offset of the completion in a slot */
@@ -462,12 +464,18 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_QUEUE 0x8
 /* A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`. */
 #define TG_EVENT_REPLICA 0x9
+/* State of context `index` changed; value = TG_CONTEXT_CONGESTED or 0. */
+#define TG_EVENT_CONTEXT_STATE 0xa
 
 /* IMPORT_STATE bits */
 /* Stores wait */
 #define TG_IMPORT_CONGESTED 0x1
 /* A store was lost */
 #define TG_IMPORT_CUT 0x2
+
+/* CONTEXT_STATE bits */
+/* Its stores or launches wait */
+#define TG_CONTEXT_CONGESTED 0x1
 
 /* COUNTER bits */
 /* The reads counter went to 0 */
@@ -503,7 +511,7 @@ struct tg_event {
 _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 
 /* Contexts */
-/* Number of contexts. */
+/* Most contexts of a board: the word of an argument names one in 8 bits. */
 #define TG_CONTEXT_COUNT 0x100
 /* Slots per context. */
 #define TG_CONTEXT_SLOT_COUNT 0x40
@@ -521,12 +529,14 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 #define TG_CONTEXT_OPERAND 0x0
 /* Launch register: value a compare-and-swap compares with. */
 #define TG_CONTEXT_COMPARE 0x8
-/* Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the first argument's address in 51:48, of the second's in 55:52. */
+/* Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the first argument's address in 51:48, of the second's in 55:52. For FETCH, the operation in 63:56. */
 #define TG_CONTEXT_LENGTH 0x10
 /* Launch register: `operation << 56 | flags << 48 | cookie`; starts it. */
 #define TG_CONTEXT_LAUNCH 0x18
 /* Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
 #define TG_CONTEXT_QUEUE_ARM 0xc00
+/* Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k is 8 * k further. */
+#define TG_CONTEXT_FETCH 0xe00
 /* Size of the status page in bytes. */
 #define TG_CONTEXT_STATUS_SIZE 0x1000
 

@@ -17,7 +17,7 @@ pub(crate) enum Reading {
 
 /// `struct tg_buffers`.
 #[repr(C)]
-struct Raw {
+pub(crate) struct Raw {
     words: u32,
     width: u32,
     count: u32,
@@ -135,6 +135,11 @@ impl Buffers {
         assert_eq!(self.order.last(), Some(&0xdead), "the C code stored outside its list");
         assert!((self.linked as usize) < self.memory.len(), "{} buffers are linked", self.linked);
         result
+    }
+
+    /// Calls C code that is given these buffers, as [`Buffers::call`] does.
+    pub(crate) fn with_raw<T>(&mut self, run: impl FnOnce(*mut Raw) -> T) -> T {
+        self.call(run)
     }
 
     /// Makes every buffer empty and links none.

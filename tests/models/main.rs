@@ -7,7 +7,7 @@
 //! | `queue/` | how large it is, its driver, its consumers, counterexamples in words |
 //! | `board.rs` | the receiver's board in it |
 //! | `consumer.rs` | a consumer's pass through the dequeue section, access by access |
-//! | `buffers.rs` | the driver's C code |
+//! | `buffers.rs`, `handler.rs` | the driver's C code: copy and link, and what keeps it apart from the dequeue |
 //! | `memory.rs` | the words in memory, and their names |
 //! | `progress.rs` | whether each state can still come to a good end |
 //! | `traces.rs` | the C code alone, on long random traces, against a list |
@@ -40,6 +40,7 @@ mod buffers;
 mod coherence;
 mod consumer;
 mod copies;
+mod handler;
 mod memory;
 mod progress;
 mod queue;
@@ -47,6 +48,7 @@ mod traces;
 
 use buffers::Reading;
 use consumer::Most;
+use handler::Variant;
 use hib_core::Bug;
 use queue::{ASLEEP, I9, I10, I12, QueueModel, STOPPED, Setup, Sight};
 use stateright::{Checker, HasDiscoveries, Model};
@@ -217,8 +219,33 @@ fn e11_dequeue_without_the_word_loses() {
 #[test]
 fn e11_two_words_do_not_keep_handler_and_dequeue_apart() {
     let right = Setup { fill: 4, elements: [1, 0], ..SMALL };
-    fails(Setup { two_words: true, ..right.clone() }, right, &[I9, I10]);
-    fails(Setup { two_words: true, ..ONE_OF_FIVE }, ONE_OF_FIVE, &[STOPPED]);
+    let two_words = |right: &Setup| Setup { handler: Variant::TwoWords, ..right.clone() };
+    fails(two_words(&right), right, &[I9, I10]);
+    fails(two_words(&ONE_OF_FIVE), ONE_OF_FIVE, &[STOPPED]);
+}
+
+/// The handler is the driver's, `queue_handler.c`. Each of its orders is there for a reason.
+#[test]
+fn i12_a_handler_that_is_blind_to_busy_overlaps_a_dequeue() {
+    let right = Setup { fill: 4, elements: [1, 0], ..SMALL };
+    fails(Setup { handler: Variant::Blind, ..right.clone() }, right, &[I12]);
+}
+
+/// Whoever leaves after FULL was cleared and before HELD is set need not call, and calls no more.
+#[test]
+fn i12_a_handler_that_clears_full_before_it_sets_held_leaves_the_board_stopped() {
+    let right = Setup { consumers: 2, fill: 8, elements: [1, 0], wants: Some(5), ..SMALL };
+    let wrong = Setup { handler: Variant::HeldLate, ..right.clone() };
+    holds(right.clone(), &[]);
+    assert!(progress::always_possible(&QueueModel::new(right)).is_ok(), "the right order fails");
+    assert!(progress::always_possible(&QueueModel::new(wrong)).is_err(), "the check is blind to the wrong order");
+}
+
+/// A caller that is killed between copy and resume leaves the rest to the worker, which must not copy again.
+#[test]
+fn i12_a_handler_that_forgets_its_copy_handles_an_overflow_twice() {
+    let right = Setup { quota: 2, fill: 4, elements: [1, 0], kills: 1, ..SMALL };
+    fails(Setup { handler: Variant::ForgetsCopy, ..right.clone() }, right, &[I12]);
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! | [`Action::Arm`] | a consumer's posted store to QUEUE_ARM arrives | the real board |
 //! | [`Action::Interrupt`] | the driver reads the board's event ring | modelled, as `guest-driver/module/queue.c` |
 //! | [`Action::Work`] | the driver's worker takes the queue's mutex | modelled |
-//! | [`Action::Handler`] | the next step of whoever has the mutex: FULL, copy and link, resume, clear | modelled, around the real `queue_buffers.c` |
+//! | [`Action::Handler`] | the next step of whoever has the mutex: FULL, copy and link, clear; resume | the real `queue_handler.c` and `queue_buffers.c`; modelled |
 //! | [`Action::Bound`] | FULL has waited for `queue_hold_ms`: who is BUSY loses its mapping (E13) | modelled |
 //! | [`Action::Consumer`] | one access of a consumer's dequeue; or the call of the driver | the real [`telegraphos::queue::dequeue`]; modelled |
 //! | [`Action::Kill`], [`Action::Restart`] | a consumer dies at that point; starts anew, under another owner number | modelled |
@@ -35,9 +35,10 @@ mod story;
 
 use super::board::{Board, Reaction, Touch};
 use super::buffers::Buffers;
+use super::handler::{At, Handler, Stage};
 use super::memory::{Arena, ROOM, WORDS, Word, element, name, shape};
 use consumers::{Consumer, Mode};
-use driver::{At, Driver, Stage};
+use driver::Driver;
 use hib_core::StepId;
 pub(crate) use setup::Setup;
 use stateright::{Model, Property};
@@ -210,7 +211,9 @@ impl QueueModel {
             consumers: (0..setup.consumers).map(|number| Consumer::new(number as u32 + 1, setup.wants)).collect(),
             driver: Driver {
                 mutex: None,
-                stage: Stage::Running,
+                handler: Handler::NEW,
+                begun: false,
+                told: false,
                 linked: Vec::new(),
                 news: false,
                 work: false,
@@ -301,7 +304,7 @@ impl QueueModel {
             actions.push(Action::Board);
         }
         match state.driver.mutex {
-            Some((_, At::Resuming)) if state.driver.resumed.is_none() => {}
+            Some(_) if state.driver.told && state.driver.resumed.is_none() => {}
             Some(_) => actions.push(Action::Handler),
             None if state.driver.work => actions.push(Action::Work),
             None => {}
@@ -322,7 +325,7 @@ impl QueueModel {
             if consumer.mode == Mode::Dead && self.setup.restarts {
                 actions.push(Action::Restart(number));
             }
-            if state.kills > 0 && consumer.is_worth_killing(state.driver.mutex) {
+            if state.kills > 0 && consumer.is_worth_killing(&state.driver) {
                 actions.push(Action::Kill(number));
             }
         }
@@ -458,13 +461,13 @@ impl State {
     /// The handler is between "nobody is BUSY" and "FULL is clear", and a consumer is in the dequeue section.
     fn overlaps(&self) -> bool {
         let handling =
-            matches!(self.driver.mutex, Some((_, At::Copy | At::Clear))) || self.driver.stage == Stage::Copied;
+            self.driver.is_at(At::Copy) || self.driver.is_at(At::Clear) || self.driver.handler.stage == Stage::Copied;
         handling && self.consumers.iter().any(|consumer| consumer.inside)
     }
 
     /// The board is stopped, and nobody is there who would see to that.
     fn is_stranded(&self) -> bool {
-        self.board.is_stopped() && self.control & BUSY == 0 && self.driver.stage != Stage::Held
+        self.board.is_stopped() && self.control & BUSY == 0 && self.driver.handler.stage != Stage::Held
     }
 
     /// Everything has been sent and taken; or as much as the consumers wanted.

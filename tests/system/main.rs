@@ -110,6 +110,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("eager_update_needs_no_receiver", &replicas::eager_update_needs_no_receiver),
             ("examples_of_replicated_pages", &replicas::examples),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
+            ("driver_reloaded_amid_activity", &pressure::driver_reloaded_amid_activity),
             ("an_idle_board_costs_nothing", &pressure::an_idle_board_costs_nothing),
             ("guest_logs_are_silent", &whole::guest_logs_are_silent),
             ("reset_by_the_button", &accidents::reset_button),

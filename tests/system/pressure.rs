@@ -133,6 +133,35 @@ pub(crate) fn event_queue_of_four(cluster: &Cluster) -> Result<()> {
     both_ways(a, b)
 }
 
+/// The driver goes while an invalidated copy's answers to the board are due, again and again: nothing of it runs afterwards. Then it is loaded
+/// on a board that looks as a crashed driver leaves it.
+pub(crate) fn driver_reloaded_amid_activity(cluster: &Cluster) -> Result<()> {
+    const ROUNDS: usize = 12;
+    let (a, b) = (cluster.node(3), cluster.node(1));
+    let home = b.argv(&["tg-replica", "here", "reload", "--mode", "invalidate"]);
+    let home = home.input("storm 0 100000\n").keep_input_open().spawn()?;
+    let copy = "(while :; do echo load 0; done) | tg-replica 1 reload --mode invalidate >/tmp/reload & p=$!; \
+                until [ $(wc -l </tmp/reload) -gt 20 ]; do :; done; kill -9 $p; until rmmod telegraphos 2>/dev/null; do :; done";
+    let reload = |before: &str| -> Result<()> {
+        let script = format!("{before}; sleep 0.1; insmod /lib/telegraphos/telegraphos.ko");
+        a.sh(&script).as_root().limit(Duration::from_secs(60)).check()?;
+        Ok(a.wait_for_device()?)
+    };
+    for round in 0..ROUNDS {
+        reload(copy).with_context(|| format!("round {round}"))?;
+    }
+    drop(home);
+    let taken_over = || Ok::<_, anyhow::Error>(a.dmesg()?.matches("has left the board in use: reset").count());
+    ensure!(taken_over()? == 0, "a driver that left in order was taken for one that crashed");
+    // The register that the next driver looks at: ADMIN_BASE.
+    reload(
+        "d=$(readlink -f /sys/bus/pci/drivers/telegraphos/0*); rmmod telegraphos; \
+         r=$(head -1 $d/resource | cut -d' ' -f1); devmem $((r + 0x70)) 64 0x100000",
+    )?;
+    ensure!(taken_over()? == 1, "the driver did not reset a board that one before it has left in use:\n{}", a.dmesg()?);
+    both_ways(a, b)
+}
+
 /// An idle HIB takes no processor time, and less than 32 MiB beyond guest memory.
 pub(crate) fn an_idle_board_costs_nothing(cluster: &Cluster) -> Result<()> {
     let used = || -> Result<Vec<Duration>> {

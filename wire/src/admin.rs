@@ -9,8 +9,9 @@
 
 use crate::Status;
 
-/// Number of admin slots.
-pub const SLOTS: usize = 64;
+/// Number of admin slots. So many that each context can have one of its own for each kind of command that waits for
+/// another node: no process's commands then wait for another's.
+pub const SLOTS: usize = 1024;
 /// Bytes of one slot: the command, then the completion at [`COMPLETION_OFFSET`].
 pub const BLOCK_SIZE: usize = 256;
 /// Offset of the completion within a slot.

@@ -137,7 +137,7 @@ c_consts! {
         /// Value of the MAGIC register.
         MAGIC = 0x4641_5247_454c_4554,
         /// Value of the VERSION register.
-        VERSION = 1,
+        VERSION = 2,
         /// Size of BAR0 in bytes.
         BAR0_SIZE = 0x4000,
         /// Offset of the MSI-X table in BAR0, where MSI-X is configured.
@@ -148,7 +148,7 @@ c_consts! {
         CAP_MSIX = 1,
         /// STATUS: the link to the fabric is up.
         STATUS_LINK_UP = 1,
-        /// STATUS: some import is congested.
+        /// STATUS: some import or context is congested.
         STATUS_CONGESTED = 2,
         /// STATUS: ERROR holds an error.
         STATUS_ERROR = 4,
@@ -156,6 +156,8 @@ c_consts! {
         SPECIAL_ENTER = 0x8000_0000_0000_0000,
         /// CONTROL: interrupts are enabled.
         CONTROL_IRQ_ENABLE = 1,
+        /// CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches bus mastering on.
+        CONTROL_RESET = 2,
     }
 }
 

@@ -21,10 +21,17 @@ pub struct HibConfig {
     pub congest_at: u32,
     /// Waiting stores of one import at which the congestion ends.
     pub clear_at: u32,
-    /// Waiting stores of the whole board (the reserve) at which a further store cuts its import.
+    /// Waiting stores of the whole board (the reserve), 40 bytes each, half of them divided among the open imports: a store beyond what its
+    /// import may have cuts the import.
     pub reserve: u32,
     /// Guest messages without a dry socket at which the importing processes are stopped.
     pub intake_limit: u32,
+    /// Bytes of unfinished copies of one context at which it becomes congested.
+    pub copies_congest_at: u64,
+    /// Bytes of unfinished copies of one context at which its congestion ends.
+    pub copies_clear_at: u64,
+    /// Bytes of unfinished copies of one context beyond which a further one is refused ([`telegraphos_wire::Status::NoSpace`]).
+    pub copies_limit: u64,
     /// Packets of each class this board offers to take; see [`HibConfig::offered`].
     pub credits: [u32; 4],
     /// The board uses MSI-X instead of MSI.
@@ -81,6 +88,10 @@ pub enum Bug {
     DropWhenFull,
     /// Loss: a store behind a lost one of the same import is still sent.
     PassLostStore,
+    /// Loads: a node that was silent stays so, whatever it answers.
+    SilentForEver,
+    /// Reserve: it is the stores' of all imports, without shares.
+    ShareWholeReserve,
     /// Credits: a destination that takes nothing may hold all of them.
     ShareAllCredits,
     /// I8, loss: the receiver of a store that it refuses performs those behind it.
@@ -133,6 +144,20 @@ pub enum Bug {
     AcknowledgeMapped,
     /// Reset: a request whose page's work was under way stays at the head of its queue.
     ForgetWork,
+    /// Turns: a copy within this node is made in one event.
+    CopyAtOnce,
+    /// Turns: copies of a context with many of them come before those of one with few.
+    TurnsByOperation,
+    /// Accounts: a context's unfinished copies are not counted.
+    UnboundedCopies,
+    /// Accounts: status words that wait for bus mastering are not counted.
+    UnboundedStatusWords,
+    /// Congestion: the end of a context's congestion is no event.
+    ForgetContextClear,
+    /// Contract 4: a load that performs an atomic is not answered at the limit.
+    FetchWithoutLimit,
+    /// I14: a load that performs an atomic leaves its arguments for the next.
+    FetchKeepsArguments,
 }
 
 impl HibConfig {
@@ -145,8 +170,11 @@ impl HibConfig {
             outstanding: 64,
             congest_at: 1024,
             clear_at: 256,
-            reserve: 262_144,
+            reserve: 1 << 20,
             intake_limit: 8192,
+            copies_congest_at: 64 << 20,
+            copies_clear_at: 16 << 20,
+            copies_limit: 1 << 30,
             credits: [telegraphos_wire::link::DEFAULT_CREDITS; 4],
             msix: false,
             contexts: 256,

@@ -104,7 +104,7 @@ impl Hib {
                 if self.link.is_some() {
                     bits |= regs::STATUS_LINK_UP;
                 }
-                if self.issuer.any_congested() {
+                if self.issuer.any_congested() || self.launcher.any_stopped() {
                     bits |= regs::STATUS_CONGESTED;
                 }
                 if self.registers.error != 0 {
@@ -112,7 +112,9 @@ impl Hib {
                 }
                 bits
             }
-            Register::Control => u64::from(self.registers.control),
+            Register::Control => {
+                u64::from(self.registers.control) | if self.is_resetting() { regs::CONTROL_RESET } else { 0 }
+            }
             Register::Error => self.registers.error,
             Register::ErrorAddress => self.registers.error_address,
             Register::ErrorAck | Register::AdminDoorbell => 0,
@@ -151,6 +153,12 @@ impl Hib {
             return;
         };
         match register {
+            Register::Control if data & regs::CONTROL_RESET != 0 => {
+                // Bus mastering is a bit of the configuration space, which is not the board's.
+                let bus_master = self.bus_master;
+                self.reset(out);
+                self.bus_master = bus_master;
+            }
             Register::Control => {
                 self.registers.control = data as u32 & regs::CONTROL_IRQ_ENABLE as u32;
                 self.control_written(out);
@@ -229,7 +237,7 @@ impl Hib {
     fn execute(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Option<Completion> {
         let result = match command.opcode {
             admin::CONTEXT_OPEN => self.context_open(command),
-            admin::CONTEXT_CLOSE => match self.context_close(slot, command) {
+            admin::CONTEXT_CLOSE => match self.context_close(slot, command, out) {
                 Ok(true) => Ok(()),
                 Ok(false) => return None,
                 Err(status) => Err(status),
@@ -336,9 +344,16 @@ impl Hib {
     }
 
     /// Closes a context; `Ok(false)` if its status page is still to be written.
-    fn context_close(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+    fn context_close(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
+        let quiets = self.issuer.contexts.get(&command.context).map_or(0, |context| context.quiets.len());
         self.issuer.close_context(command.context)?;
-        self.launcher.forget_context(command.context);
+        for _ in 0..quiets {
+            // Forgotten with their context.
+            self.launcher.give_word(command.context);
+        }
+        if self.launcher.forget_context(command.context) {
+            self.cause(Cause::ContextState(command.context), out);
+        }
         let done = !self.writes_status(command.context);
         if !done {
             self.admin.closing.insert(command.context, slot);

@@ -10,9 +10,11 @@ use crate::config::Bug;
 use crate::enqueue::Line;
 use crate::events::Cause;
 use crate::hib::Hib;
+use crate::launch::Turns;
 use crate::replica::Source;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_accounts::Shares;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::window::Aperture;
 use telegraphos_wire::{
@@ -36,6 +38,8 @@ pub(crate) struct Import {
     /// Stores accepted, and of those finished (both since the import was opened).
     issued: u64,
     finished: u64,
+    /// How many stores must be finished for the first quiet that waits for it, if one does.
+    awaited: Option<u64>,
     /// Operations that use it and are unfinished.
     pub(crate) operations: u32,
     /// Stores accepted that wait in the destination's queue.
@@ -133,20 +137,23 @@ pub(crate) enum Waiting {
     /// A load or lookup, by its number in `questions`; gone from there if it has timed out.
     Question {
         number: u64,
-        body: Body,
+        body: Box<Body>,
     },
     /// A request for the home of a replicated page, by its number.
     Forward {
         number: u64,
-        body: Body,
+        body: Box<Body>,
     },
     /// A part of an operation: which bytes of it, and the request.
     Part {
         operation: u64,
         offset: u64,
-        body: Body,
+        body: Box<Body>,
     },
 }
+
+/// Bytes that a waiting store takes: what the reserve costs.
+const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
 
 /// A request that was sent and not yet answered.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -172,12 +179,16 @@ pub(crate) struct Peer {
     pub(crate) elements: u32,
     /// It is among those that wait for credits.
     short: bool,
+    /// Loads asked since anything came from it.
+    unheard: BTreeSet<u64>,
+    /// A load has timed out, and nothing has come from it since the load was asked.
+    silent: bool,
     /// How often everything outstanding to it was given up.
     round: u32,
     /// Imports of queues with elements that wait, by their opening, in turns.
     pub(crate) enqueuers: VecDeque<u64>,
     /// Copies with blocks left to start, in turns; blocks under way.
-    pub(crate) copies: VecDeque<u64>,
+    pub(crate) copies: Turns,
     pub(crate) blocks: u32,
     /// Slot -> import + 1; empty until the first import of this node.
     slots: Vec<u16>,
@@ -216,9 +227,12 @@ pub(crate) struct Quiet {
     pub(crate) cookie: u64,
     /// Its end is an event.
     pub(crate) notify: bool,
+    /// By import, ascending.
     targets: Vec<QuietTarget>,
-    /// Operations that must be finished.
+    /// Operations that must be finished, ascending; of those that are, nothing is left.
     operations: Vec<u64>,
+    /// Targets that are not reached, and operations that are not finished.
+    unfinished: usize,
     /// The first loss among what it waits for, or one that was not acknowledged when it was issued. An acknowledgement does not change it.
     lost: Option<Status>,
 }
@@ -231,6 +245,8 @@ struct QuietTarget {
     opening: u64,
     /// How many of its stores must be finished.
     stores: u64,
+    /// They are.
+    reached: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -238,7 +254,9 @@ pub(crate) struct Context {
     pub(crate) status_page: u64,
     pub(crate) key: u64,
     pub(crate) quiets: BTreeMap<u8, Quiet>,
-    errors: u64,
+    pub(crate) errors: u64,
+    /// Its open imports.
+    imports: BTreeSet<u16>,
 }
 
 /// All state of the issuing side.
@@ -259,6 +277,8 @@ pub(crate) struct Issuer {
     next_question: u64,
     deadlines: BTreeSet<(u64, u64)>,
     pub(crate) waiting_total: u32,
+    /// How the reserve is divided among the open imports.
+    reserve: Shares,
     intake: u32,
     throttled: BTreeSet<u16>,
     /// Nodes for which something waits for credits, in turns.
@@ -297,6 +317,7 @@ impl Issuer {
             next_question: 0,
             deadlines: BTreeSet::new(),
             waiting_total: 0,
+            reserve: Shares::single(config.reserve.into()),
             intake: 0,
             throttled: BTreeSet::new(),
             short: VecDeque::new(),
@@ -306,6 +327,13 @@ impl Issuer {
 
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// A store has come through an import that is no store to its segment: an argument.
+    pub(crate) fn touched(&mut self, number: u16) {
+        if let Some(import) = self.import(number) {
+            import.active = true;
+        }
     }
 
     pub(crate) fn any_congested(&self) -> bool {
@@ -324,12 +352,13 @@ impl Issuer {
         if self.contexts.contains_key(&number) {
             return Err(Status::Busy);
         }
-        self.contexts.insert(number, Context { status_page, key, quiets: BTreeMap::new(), errors: 0 });
+        self.contexts
+            .insert(number, Context { status_page, key, quiets: BTreeMap::new(), errors: 0, imports: BTreeSet::new() });
         Ok(())
     }
 
     pub(crate) fn close_context(&mut self, number: u16) -> Result<(), Status> {
-        if self.imports.iter().flatten().any(|i| i.context == number) {
+        if self.contexts.get(&number).is_some_and(|context| !context.imports.is_empty()) {
             return Err(Status::Busy);
         }
         self.contexts.remove(&number).map(|_| ()).ok_or(Status::Invalid)
@@ -432,7 +461,7 @@ impl Hib {
                 return self.bad_access(Bar::Window, offset, size, status, out);
             }
         };
-        let full = self.issuer.waiting_total >= self.config.reserve;
+        let full = !self.has_room(number);
         let Some(import) = self.issuer.import(number) else { return };
         let node = import.node;
         if import.cut && !self.config.has(Bug::PassLostStore) {
@@ -497,10 +526,34 @@ impl Hib {
         };
         let Some(import) = self.issuer.import(number) else { return };
         let (node, context) = (import.node, import.context);
+        if self.is_silent(node) {
+            self.counters.silent_loads += 1;
+            self.fail_load(node, number, Status::Timeout, out);
+            out.push(Action::ReadDone { token, data: ones(size) });
+            return;
+        }
         self.counters.loads += 1;
         self.count_access(node, at.page, false, out);
         let asked = Asked::Load { token, import: number, size };
         self.ask(node, asked, Body::Read { at, context, size }, out);
+    }
+
+    /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not answered tells when it
+    /// does, since nothing is lost on the way; without anything of the kind the next load is sent.
+    fn is_silent(&self, node: NodeId) -> bool {
+        self.issuer.peers.get(usize::from(node)).is_some_and(|peer| peer.silent && peer.outstanding > 0)
+    }
+
+    /// Something has come from a node.
+    pub(crate) fn heard(&mut self, node: NodeId) {
+        if self.config.has(Bug::SilentForEver) {
+            return;
+        }
+        let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
+        if peer.silent || !peer.unheard.is_empty() {
+            peer.silent = false;
+            peer.unheard.clear();
+        }
     }
 
     /// Queues a load or lookup behind everything sent to its node before.
@@ -508,9 +561,12 @@ impl Hib {
         let number = self.issuer.next_question;
         self.issuer.next_question += 1;
         let deadline = self.now + self.config.load_limit;
+        if matches!(asked, Asked::Load { .. }) && node != self.config.node {
+            self.issuer.peers[usize::from(node)].unheard.insert(number);
+        }
         self.issuer.questions.insert(number, Question { node, deadline, asked });
         self.issuer.deadlines.insert((deadline, number));
-        self.issuer.peers[usize::from(node)].accept(Waiting::Question { number, body });
+        self.issuer.peers[usize::from(node)].accept(Waiting::Question { number, body: Box::new(body) });
         self.pump(node, out);
     }
 
@@ -541,6 +597,10 @@ impl Hib {
         while let Some(&(deadline, number)) = self.issuer.deadlines.first() {
             if deadline > self.now {
                 return;
+            }
+            let node = self.issuer.questions.get(&number).map(|question| question.node);
+            if let Some(peer) = node.and_then(|node| self.issuer.peers.get_mut(usize::from(node))) {
+                peer.silent |= peer.unheard.remove(&number);
             }
             self.fail_question(number, Status::Timeout, out);
             self.issuer.deadlines.remove(&(deadline, number));
@@ -604,10 +664,10 @@ impl Hib {
                     if !self.issuer.questions.contains_key(&number) {
                         continue; // It has timed out already.
                     }
-                    (body, Sent::Question { number })
+                    (*body, Sent::Question { number })
                 }
-                Waiting::Part { operation, offset, body } => (body, Sent::Part { operation, offset }),
-                Waiting::Forward { number, body } => (body, Sent::Forward { number }),
+                Waiting::Part { operation, offset, body } => (*body, Sent::Part { operation, offset }),
+                Waiting::Forward { number, body } => (*body, Sent::Forward { number }),
             };
             if let Some(link) = self.link.as_mut().filter(|_| !own) {
                 link.credits[Class::Request as usize] -= 1; // Checked above.
@@ -802,16 +862,21 @@ impl Hib {
             return; // Each quiet that waits has that one, or a later one, already.
         }
         import.error = Some(status);
-        let (number_of_context, opening) = (import.context, import.opening);
-        self.charge_quiets(number_of_context, status, |quiet| {
+        let (context, opening) = (import.context, import.opening);
+        self.charge_quiets(context, status, |quiet| {
             quiet.targets.iter().any(|target| target.import == number && target.opening == opening)
         });
-        if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
+        self.count_context_error(context, out);
+        self.cause(Cause::ImportState(number), out);
+    }
+
+    /// Counts an error in a context's status page.
+    pub(crate) fn count_context_error(&mut self, number: u16, out: &mut Vec<Action>) {
+        if let Some(context) = self.issuer.contexts.get_mut(&number) {
             context.errors += 1;
             let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
-            self.count_in_status(number_of_context, address, errors, out);
+            self.count_in_status(number, address, errors, out);
         }
-        self.cause(Cause::ImportState(number), out);
     }
 
     /// Drops the waiting stores of an import. They were never sent, so they leave the count of issued ones too.
@@ -833,6 +898,7 @@ impl Hib {
             import.waiting = 0;
             let (context, opening, issued) = (import.context, import.opening, import.issued);
             let freed = std::mem::take(&mut import.congested) && !import.throttled;
+            import.awaited = import.awaited.map(|stores| stores.min(issued));
             // A quiet that waited for what is dropped does not wait for what is issued from now on instead.
             let quiets = self.issuer.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
             for target in quiets.into_iter().flatten().flat_map(|quiet| &mut quiet.targets) {
@@ -852,6 +918,8 @@ impl Hib {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
         peer.elements = 0;
+        peer.silent = false;
+        peer.unheard.clear();
         peer.round = peer.round.wrapping_add(1);
         peer.requests = 0;
         let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
@@ -966,12 +1034,13 @@ impl Hib {
 
     /// QEMU queues posted stores without bound. A socket that never runs dry means that its queue grows: stop the
     /// processes that store.
-    fn count_intake(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn count_intake(&mut self, out: &mut Vec<Action>) {
         self.issuer.intake = self.issuer.intake.saturating_add(1);
         if self.issuer.intake < self.config.intake_limit {
             return;
         }
         self.issuer.intake = 0;
+        self.throttle_contexts(out);
         for number in 0..self.issuer.imports.len() as u16 {
             let Some(import) = self.issuer.import(number) else { continue };
             if std::mem::take(&mut import.active) && !import.throttled {
@@ -987,6 +1056,7 @@ impl Hib {
 
     pub(crate) fn intake_dry(&mut self, out: &mut Vec<Action>) {
         self.issuer.intake = 0;
+        self.release_contexts(out);
         for number in std::mem::take(&mut self.issuer.throttled) {
             let Some(import) = self.issuer.import(number) else { continue };
             import.throttled = false;
@@ -994,6 +1064,28 @@ impl Hib {
                 self.stopped(number, false, out);
             }
         }
+    }
+
+    /// Whether one more store of an import may wait. Half of the reserve is divided among the open imports, so that one that only waits is not
+    /// cut because others have filled it.
+    fn has_room(&self, number: u16) -> bool {
+        let free = self.config.reserve.saturating_sub(self.issuer.waiting_total);
+        let held = self.issuer.open_import(number).map_or(0, |import| import.waiting);
+        if self.config.has(Bug::ShareWholeReserve) {
+            return free > 0;
+        }
+        self.issuer.reserve.admits(free.into(), held.into())
+    }
+
+    /// Divides the reserve among the open imports.
+    fn divide_reserve(&mut self) {
+        let open = self.issuer.imports.iter().flatten().count() as u64;
+        self.issuer.reserve = Shares::half_guaranteed(self.config.reserve.into(), open, u64::MAX);
+    }
+
+    /// Whether so many stores wait that the shell should take in no more for a while, if it can.
+    pub fn is_nearly_full(&self) -> bool {
+        self.issuer.waiting_total >= self.config.reserve / 4
     }
 
     /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
@@ -1032,18 +1124,32 @@ impl Hib {
         if self.slot_is_busy(number, slot) {
             return Err(Status::Busy);
         }
-        let wanted = |n: u16| (all || n == scope) && self.issuer.open_import(n).is_some_and(|i| i.context == number);
-        let operations = self.launcher.using(wanted);
-        let (mut targets, mut lost) = (Vec::new(), None);
-        for n in (0..self.issuer.imports.len() as u16).filter(|n| wanted(*n)) {
-            let Some(import) = self.issuer.open_import(n) else { continue };
-            targets.push(QuietTarget { import: n, opening: import.opening, stores: import.issued });
+        // One that waits in this slot is forgotten, and its word is for this one.
+        if self.issuer.contexts.get(&number).is_none_or(|context| !context.quiets.contains_key(&slot)) {
+            self.take_word(number)?;
+        }
+        let Some(context) = self.issuer.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
+        let scope = match all {
+            true => context.imports.iter().copied().collect(),
+            false => vec![scope],
+        };
+        let operations = self.launcher.used_by(number, |import| all || scope.contains(&import));
+        let (mut targets, mut lost) = (Vec::with_capacity(scope.len()), None);
+        let mut unfinished = operations.len();
+        for n in scope {
+            let Some(import) = self.issuer.import(n) else { continue };
+            let (opening, stores, reached) = (import.opening, import.issued, import.finished >= import.issued);
+            targets.push(QuietTarget { import: n, opening, stores, reached });
             lost = lost.or(import.error);
+            if !reached {
+                unfinished += 1;
+                import.awaited = Some(import.awaited.map_or(stores, |awaited| awaited.min(stores)));
+            }
         }
         if let Some(context) = self.issuer.contexts.get_mut(&number) {
-            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, lost });
+            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, unfinished, lost });
         }
-        self.check_quiet(number, out);
+        self.check_quiet(number, slot, out);
         Ok(())
     }
 
@@ -1060,46 +1166,75 @@ impl Hib {
         self.charge_quiets(context, status, |quiet| quiet.operations.contains(&operation));
     }
 
-    /// Completes the quiets of a context whose stores are all finished.
-    fn check_quiet(&mut self, number: u16, out: &mut Vec<Action>) {
+    /// Completes a quiet if all that it waits for is finished.
+    fn check_quiet(&mut self, number: u16, slot: u8, out: &mut Vec<Action>) {
         let ignore = self.config.has(Bug::QuietIgnoresOutstanding);
-        let Some(context) = self.issuer.contexts.get(&number) else { return };
-        let imports = &self.issuer.imports;
-        let find = |t: &QuietTarget| {
-            let import = imports.get(usize::from(t.import)).and_then(|i| i.as_deref());
-            import.filter(|import| import.opening == t.opening)
-        };
-        let present = self.config.has(Bug::QuietReadsPresentError);
-        let done: Vec<(u8, u64, Status, bool)> = context
-            .quiets
-            .iter()
-            .filter(|(_, quiet)| {
-                let pending = |t: &QuietTarget| find(t).is_some_and(|i| i.finished < t.stores.min(i.issued));
-                let unfinished = quiet.operations.iter().any(|operation| self.launcher.unfinished(*operation));
-                ignore || !(unfinished || quiet.targets.iter().any(pending))
-            })
-            .map(|(slot, quiet)| {
-                let error = quiet.targets.iter().find_map(|target| find(target).and_then(|i| i.error));
-                let error = if present { error } else { quiet.lost };
-                (*slot, quiet.cookie, error.unwrap_or(Status::Ok), quiet.notify)
-            })
-            .collect();
-        for (slot, cookie, status, notify) in done {
-            if let Some(context) = self.issuer.contexts.get_mut(&number) {
-                context.quiets.remove(&slot);
+        let Some(context) = self.issuer.contexts.get_mut(&number) else { return };
+        if context.quiets.get(&slot).is_none_or(|quiet| quiet.unfinished > 0 && !ignore) {
+            return;
+        }
+        let Some(quiet) = context.quiets.remove(&slot) else { return };
+        let mut status = quiet.lost;
+        if self.config.has(Bug::QuietReadsPresentError) {
+            let open = |t: &QuietTarget| self.issuer.open_import(t.import).filter(|import| import.opening == t.opening);
+            status = quiet.targets.iter().find_map(|target| open(target).and_then(|import| import.error));
+        }
+        let status = status.unwrap_or(Status::Ok);
+        self.slot_done((number, slot), quiet.cookie, status, None, quiet.notify, out);
+    }
+
+    /// As many stores of an import are finished (all, if it goes) as some quiet waits for: those that wait for no more may be done.
+    fn reach_quiets(&mut self, number: u16, all: bool, out: &mut Vec<Action>) {
+        let Some(import) = self.issuer.import(number) else { return };
+        let (context, opening, finished, issued) = (import.context, import.opening, import.finished, import.issued);
+        let reached = |stores: u64| all || finished >= stores.min(issued);
+        if import.awaited.is_none_or(|stores| !reached(stores)) {
+            return;
+        }
+        let (mut awaited, mut done) = (None, Vec::new());
+        let quiets = self.issuer.contexts.get_mut(&context).map(|context| &mut context.quiets);
+        for (slot, quiet) in quiets.into_iter().flatten() {
+            let Ok(at) = quiet.targets.binary_search_by_key(&number, |target| target.import) else { continue };
+            let Some(target) = quiet.targets.get_mut(at).filter(|t| t.opening == opening && !t.reached) else {
+                continue;
+            };
+            if reached(target.stores) {
+                target.reached = true;
+                quiet.unfinished -= 1;
+                done.push(*slot);
+            } else {
+                awaited = Some(awaited.map_or(target.stores, |least: u64| least.min(target.stores)));
             }
-            self.slot_done((number, slot), cookie, status, None, notify, out);
+        }
+        if let Some(import) = self.issuer.import(number) {
+            import.awaited = awaited;
+        }
+        for slot in done {
+            self.check_quiet(context, slot, out);
+        }
+    }
+
+    /// An operation has ended that a quiet of this context may wait for.
+    pub(crate) fn operation_ended(&mut self, number: u16, operation: u64, out: &mut Vec<Action>) {
+        let Some(context) = self.issuer.contexts.get_mut(&number) else { return };
+        let mut done = Vec::new();
+        for (slot, quiet) in &mut context.quiets {
+            if let Ok(at) = quiet.operations.binary_search(&operation) {
+                quiet.operations.remove(at);
+                quiet.unfinished -= 1;
+                done.push(*slot);
+            }
+        }
+        for slot in done {
+            self.check_quiet(number, slot, out);
         }
     }
 
     /// A store of an import has finished: quiets and a pending close may be done.
     pub(crate) fn progressed(&mut self, number: u16, out: &mut Vec<Action>) {
+        self.reach_quiets(number, false, out);
         let Some(import) = self.issuer.open_import(number) else { return };
-        let context = import.context;
         let closed = import.closing.filter(|_| self.has_ended(import));
-        if self.issuer.contexts.get(&context).is_some_and(|c| !c.quiets.is_empty()) {
-            self.check_quiet(context, out);
-        }
         if let Some(slot) = closed {
             self.remove_import(number, out);
             self.complete_status(slot, Status::Ok, out);
@@ -1161,6 +1296,9 @@ impl Hib {
         }
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.slots[range].fill(import + 1);
+        if let Some(context) = self.issuer.contexts.get_mut(&context) {
+            context.imports.insert(import);
+        }
         self.issuer.openings += 1;
         self.issuer.epochs = self.issuer.epochs.wrapping_add(1);
         self.issuer.imports[usize::from(import)] = Some(Box::new(Import {
@@ -1175,6 +1313,7 @@ impl Hib {
             rights: Rights(rights),
             issued: 0,
             finished: 0,
+            awaited: None,
             operations: 0,
             taken: taken.map(|word| (word, 0)),
             queue: rights == Rights::ENQUEUE.0,
@@ -1190,6 +1329,7 @@ impl Hib {
             error: None,
             closing: None,
         }));
+        self.divide_reserve();
         if rights == Rights::ENQUEUE.0 {
             self.open_queue(slot, import, out);
             return Ok(false);
@@ -1239,9 +1379,15 @@ impl Hib {
     }
 
     pub(crate) fn remove_import(&mut self, number: u16, out: &mut Vec<Action>) {
+        self.reach_quiets(number, true, out);
+        let context = self.issuer.open_import(number).map(|import| import.context);
+        if let Some(context) = context.and_then(|context| self.issuer.contexts.get_mut(&context)) {
+            context.imports.remove(&number);
+        }
         let import = self.issuer.imports.get_mut(usize::from(number)).and_then(|import| import.take());
         self.issuer.throttled.remove(&number);
         self.issuer.closing.remove(&number);
+        self.divide_reserve();
         if let Some(import) = import.filter(|import| import.queue) {
             self.leave_line(import.opening, out);
         }

@@ -87,6 +87,8 @@ pub enum Event {
         /// Its result.
         result: StepResult,
     },
+    /// The shell has served everything else that it had since [`Action::Continue`].
+    Continue,
     /// Device reset (also when QEMU's connection ends). Answered by [`Action::ResetDone`] when no step is in flight.
     Reset,
     /// PCI bus mastering was switched. While off, the board does not touch guest memory: requests of others are refused with
@@ -208,6 +210,9 @@ pub enum Action {
     },
     /// Raise the interrupt vector.
     Interrupt,
+    /// More can be done at once than one turn of the shell's loop should take: answer with [`Event::Continue`] after everything else
+    /// that is there has been served. Not repeated before that.
+    Continue,
     /// The reset is complete; nothing of the earlier life touches guest memory any more.
     ResetDone,
     /// Something worth a (rate-limited) log line.
@@ -259,6 +264,13 @@ pub enum Notice {
     Congested {
         /// The import.
         import: u16,
+        /// Whether it began (or ended).
+        on: bool,
+    },
+    /// What a context has launched or stored waits; the driver has been notified to stop its processes.
+    ContextCongested {
+        /// The context.
+        context: u16,
         /// Whether it began (or ended).
         on: bool,
     },

@@ -8,7 +8,7 @@ mod common;
 use common::{Cluster, EVENTS, EXPORTS, name64};
 use hib_core::{Bar, Bug, Event, Notice, Step};
 use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::regs::Register;
+use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, Status, UNIT, context, event};
 
 const RW: Rights = Rights(3);
@@ -674,6 +674,65 @@ fn import_clear_waits_for_its_stores() {
         c.settle();
         assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Unmapped as u16);
     }
+}
+
+/// What a driver does that finds a board left in use by one that crashed, and what comes of the stores of a peer that knows the old grants.
+fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
+    let mut c = pair(seed, bug);
+    let address = c.address(1, 0, 0);
+    for _ in 0..c.rng.below(20) {
+        c.store(0, address, 8, 0x5a5a);
+        c.step();
+    }
+    c.event(1, Event::BusMaster(false));
+    let incarnation = c.nodes[1].hib.incarnation();
+    let old = c.lookup(0, 1, "seg");
+    if reset {
+        c.register(1, Register::Control, regs::CONTROL_RESET);
+        while c.nodes[1].hib.register(Register::Control) & regs::CONTROL_RESET != 0 {
+            assert!(c.step(), "the reset never completes");
+        }
+        assert_eq!(c.nodes[1].hib.incarnation(), incarnation + 1);
+        assert_eq!(c.nodes[1].hib.register(Register::AdminBase), 0, "the next driver finds nothing left");
+    } else {
+        while !c.nodes[1].hib.is_quiescent() {
+            assert!(c.step(), "steps in flight never complete");
+        }
+    }
+    c.nodes[1].ram.fill(0); // The memory is somebody else's by now.
+    c.event(1, Event::BusMaster(true));
+    c.settle();
+    // Also not from a peer that knows of the reset and claims the old grant again.
+    let incarnation = c.nodes[1].hib.incarnation();
+    c.event(0, Event::NodeUp { node: 1, incarnation });
+    c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
+    let forged = Command {
+        opcode: admin::IMPORT_SET,
+        import: 1,
+        node: 1,
+        count: 2,
+        generation: old.generation,
+        length: old.length,
+        rights: RW.0,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, forged).status, 0);
+    c.store(0, address, 8, 0x5a5a);
+    c.settle();
+    if c.nodes[1].ram.iter().any(|b| *b != 0) {
+        return Err("a store landed under a grant of the driver before".into());
+    }
+    Ok(())
+}
+
+#[test]
+fn a_board_that_a_crashed_driver_left_in_use_is_reset_before_it_may_write() {
+    assert!((0..SEEDS).any(|seed| take_over(seed, None, false).is_err()), "without a reset nothing is wrong");
+    sees(
+        |seed, bug| take_over(seed, bug, true),
+        Bug::KeepGrantsOnReset,
+        "a store landed under a grant of the driver before",
+    );
 }
 
 #[test]

@@ -20,6 +20,15 @@ macro_rules! checks {
 }
 
 checks! {
+    CopyAtOnce => "launches", "blocks in one turn";
+    TurnsByOperation => "launches", "are a fair share";
+    UnboundedCopies => "launches", "the context is not congested";
+    ForgetContextClear => "launches", "the end is not told";
+    UnboundedStatusWords => "launches", "words waited";
+    FetchWithoutLimit => "launches", "not answered at the limit";
+    FetchKeepsArguments => "launches", "I14: the words are";
+    ShareWholeReserve => "shares", "(true, true)";
+    SilentForEver => "shares", "silent_loads, 1";
     QuietIgnoresOutstanding => "board", "is missing after quiet";
     QuietReadsPresentError => "board", "the quiet that waited for a lost store says";
     ServeOutOfOrder => "board", "performed [";

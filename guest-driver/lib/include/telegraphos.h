@@ -61,6 +61,8 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_STYLE_SPECIAL 0x1
 /* Telegraphos II: contexts and keys, from user level. The default. */
 #define TG_STYLE_CONTEXT 0x2
+/* The same, but the last access of an atomic is a load that returns its result. */
+#define TG_STYLE_LOAD 0x3
 
 /* Modes of replicated segments */
 /* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24). */

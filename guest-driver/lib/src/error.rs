@@ -268,7 +268,11 @@ fn open_remedy(errno: Errno) -> &'static str {
         }
         Errno::NOENT => "; is a HIB attached and telegraphos.ko loaded?",
         Errno::NODEV | Errno::NXIO => "; the board is gone or does not answer: look into the kernel log",
-        Errno::NOSPC | Errno::BUSY => "; all contexts of the board are in use: close other programs that use it",
+        Errno::BUSY => "; all contexts of the board are in use: close other programs that use it",
+        Errno::NOSPC => {
+            "; this process, or this user, has its share of the board's contexts: close other programs that use it, or load the \
+             driver with larger shares (file_share, user_share, reserve)"
+        }
         _ => "",
     }
 }
@@ -280,7 +284,9 @@ fn export_reason(errno: Errno) -> String {
             "there is not enough memory, or it exceeds the limit on locked memory (ulimit -l): ask for less, or raise it"
                 .into()
         }
-        Errno::NOSPC => "the board's export table is full: withdraw something first".into(),
+        Errno::NOSPC => {
+            "the board's export table is full, or this process or this user has its share of it: withdraw something first".into()
+        }
         Errno::INVAL => {
             "the size must be 1 byte to the window size per node, the name 1 to 63 bytes, the rights known ones".into()
         }
@@ -293,7 +299,8 @@ fn export_reason(errno: Errno) -> String {
 fn replicate_reason(status: Option<Status>, errno: Errno) -> String {
     match (status, errno) {
         (_, Errno::NOSPC) => {
-            "the board's table of exports or of imports is full, or this process has 256 replicated segments: leave some first"
+            "the board's table of exports or of imports is full, or this process or this user has its share of them, or this \
+             process has 256 replicated segments: leave some first"
                 .into()
         }
         (Some(Status::NameTaken), _) | (None, Errno::EXIST | Errno::NOMEM | Errno::INVAL | Errno::OPNOTSUPP | Errno::NODEV) => {
@@ -370,6 +377,12 @@ fn import_reason(object: Object, name: &str, node: u32, status: Option<Status>, 
         Some(Status::NoSpace) => {
             format!("{object} cannot be imported: the board's table of imports or the window is full; close some first")
         }
+        None if errno == Errno::NOSPC => {
+            format!(
+                "{object} cannot be imported: the board's table of imports or the window is full, or this process or this user has \
+                 its share of them; close some first"
+            )
+        }
         Some(other) => format!("{object} cannot be imported: {}{}", status_text(other), status_remedy(other)),
         None if errno == Errno::NODEV => {
             format!("{object} cannot be imported: the board is gone; when it is back, open it anew")
@@ -426,7 +439,9 @@ fn status_remedy(status: Status) -> &'static str {
         Status::BadKey => "; import it again",
         Status::Overlap => "; copy by way of other memory",
         Status::NotLocal => "; copy by way of memory of this node",
-        Status::NoSpace => "; give something up first",
+        Status::NoSpace => {
+            "; its table is full, or this process or this user has its share of it (file_share, user_share): close something first"
+        }
         Status::QueueHeader => "; a process that maps the queue has written there: make it anew, and import it again",
         Status::NotHome => {
             "; ask one of its nodes for its home and join, import or take it there; if it has gone, one of them adopts it"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Locks and barriers for processes on any nodes, in memory of segments (SPEC item 27: quiet is part of every unlock and
-//! barrier).
+//! Locks and barriers for processes on any nodes, in memory of segments (SPEC item 27: quiet is part of every lock, unlock
+//! and barrier).
+//!
+//! The quiet of an unlock is there for what was stored under the lock. That of a lock is there for what was stored before it, to other
+//! nodes: without it, a store under the lock could be seen before those.
 //!
 //! All participants use the same words, through imports: also the processes of the node that owns them (through
 //! [`Segment::remote`]), because the processor's locked instructions are not atomic with those of the HIB.
@@ -218,8 +221,12 @@ impl<'a, M: LockMemory> TicketLock<'a, M> {
         TicketGuard { lock: *self, ticket, held: true }
     }
 
-    /// Takes the lock, after all who asked earlier. When it fails while waiting (the node is gone, say), the lock is lost.
+    /// Waits for [`quiet`](crate::Node::quiet) of what this process has stored before, then takes the lock, after all who asked
+    /// earlier. Fails as quiet does, if stores were lost; then the lock is not asked for. When it fails while waiting (the node is
+    /// gone, say), the lock is lost.
     pub fn lock(&self) -> Result<TicketGuard<'a, M>> {
+        // Before the ticket: whoever waits behind it does not wait for this.
+        self.memory.quiet()?;
         let ticket = self.memory.draw(self.offset)?;
         loop {
             let ahead = ticket.wrapping_sub(self.serving()?);
@@ -239,8 +246,13 @@ impl<'a, M: LockMemory> TicketLock<'a, M> {
         }
     }
 
-    /// Takes the lock if nobody has it or waits for it.
+    /// As [`TicketLock::lock`], if nobody has the lock or waits for it.
     pub fn try_lock(&self) -> Result<Option<TicketGuard<'a, M>>> {
+        self.memory.quiet()?;
+        self.attempt()
+    }
+
+    fn attempt(&self) -> Result<Option<TicketGuard<'a, M>>> {
         let serving = self.serving()?;
         let found = self.memory.exchange(self.offset, serving, serving + 1)?;
         Ok((found == serving).then(|| self.guard(serving)))
@@ -250,8 +262,9 @@ impl<'a, M: LockMemory> TicketLock<'a, M> {
     /// again and again without one, and is not fair.
     pub fn lock_timeout(&self, timeout: Duration) -> Result<TicketGuard<'a, M>> {
         let mut backoff = Backoff::new(Some(timeout));
+        self.memory.quiet()?;
         loop {
-            if let Some(guard) = self.try_lock()? {
+            if let Some(guard) = self.attempt()? {
                 return Ok(guard);
             }
             if !backoff.wait() {
@@ -307,13 +320,107 @@ impl<M: LockMemory> Drop for TicketGuard<'_, M> {
 /// whoever tells it gets SIGBUS.
 #[derive(Debug)]
 pub struct Barrier {
+    ring: Ring,
+    progress: Progress,
+}
+
+/// What a participant of a barrier has to do with the others.
+trait Neighbours {
+    /// Rounds of an epoch.
+    fn rounds(&self) -> usize;
+    /// Of all stores of the process, whereto ever.
+    fn quiet(&self, backoff: &Backoff) -> Result<()>;
+    /// Stores `epoch` into the word of that round at the next participant.
+    fn announce(&self, round: usize, epoch: u64) -> Result<()>;
+    /// The epoch in the own word of that round.
+    fn announced(&self, round: usize) -> Result<u64>;
+    /// Waits a little; an error when there is no more time, or no hope.
+    fn pause(&self, round: usize, backoff: &mut Backoff) -> Result<()>;
+}
+
+/// How far a participant is.
+#[derive(Debug, Default)]
+struct Progress {
+    epoch: u64,
+    /// The round of the present epoch; `None` between two epochs.
+    round: Option<usize>,
+}
+
+impl Progress {
+    fn pass(&mut self, others: &impl Neighbours, mut backoff: Backoff) -> Result<()> {
+        let mut round = match self.round {
+            Some(round) => round,
+            None => {
+                others.quiet(&backoff)?;
+                self.epoch += 1;
+                self.announce(others, 0)?;
+                0
+            }
+        };
+        while round < others.rounds() {
+            self.round = Some(round);
+            while others.announced(round)? < self.epoch {
+                others.pause(round, &mut backoff)?;
+            }
+            round += 1;
+            self.announce(others, round)?;
+        }
+        self.round = None;
+        // What the others stored before they came is seen by what follows.
+        fence();
+        Ok(())
+    }
+
+    fn announce(&self, others: &impl Neighbours, round: usize) -> Result<()> {
+        if round < others.rounds() { others.announce(round, self.epoch) } else { Ok(()) }
+    }
+}
+
+#[derive(Debug)]
+struct Ring {
     node: Node,
     own: Segment,
-    /// Whom to tell in each round.
+    /// The next participant of each round.
     next: Vec<Remote>,
-    epoch: u64,
-    /// How far the present epoch is; `None` between two.
-    round: Option<usize>,
+}
+
+impl Neighbours for Ring {
+    fn rounds(&self) -> usize {
+        self.next.len()
+    }
+
+    fn quiet(&self, backoff: &Backoff) -> Result<()> {
+        self.node.inner.quiet(Scope::All, backoff.left())
+    }
+
+    fn announce(&self, round: usize, epoch: u64) -> Result<()> {
+        self.next[round].put64(8 * round as u64, epoch)
+    }
+
+    fn announced(&self, round: usize) -> Result<u64> {
+        self.own.load(8 * round as u64)
+    }
+
+    fn pause(&self, round: usize, backoff: &mut Backoff) -> Result<()> {
+        if !backoff.wait() {
+            let what = format!("round {round} of barrier {:?}", self.own.name());
+            return Err(self.node.inner.pending(what, backoff));
+        }
+        if backoff.doubts() { self.alive() } else { Ok(()) }
+    }
+}
+
+impl Ring {
+    /// An error if a next participant has gone: then none will ever pass again.
+    fn alive(&self) -> Result<()> {
+        for next in &self.next {
+            let state = next.state()?;
+            if state.dead {
+                return Err(Error::Failed { what: next.what(), status: state.error.unwrap_or(Status::Stale) });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Barrier {
@@ -352,63 +459,19 @@ impl Barrier {
                 }
             });
         }
-        Ok(Barrier { node: node.clone(), own, next, epoch: 0, round: None })
+        Ok(Barrier { ring: Ring { node: node.clone(), own, next }, progress: Progress::default() })
     }
 
     /// Waits for everybody, after [`Node::quiet`]. Fails as quiet does, if stores were lost; then nobody was told, and it
     /// may be called again.
     pub fn wait(&mut self) -> Result<()> {
-        self.go(Backoff::new(None))
+        self.progress.pass(&self.ring, Backoff::new(None))
     }
 
     /// [`Barrier::wait`] that gives up after `timeout` with [`Error::Pending`]; it may be called again, and goes on where
     /// it was.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<()> {
-        self.go(Backoff::new(Some(timeout)))
-    }
-
-    fn go(&mut self, mut backoff: Backoff) -> Result<()> {
-        let mut round = match self.round {
-            Some(round) => round,
-            None => {
-                self.node.inner.quiet(Scope::All, backoff.left())?;
-                self.epoch += 1;
-                self.tell(0)?;
-                0
-            }
-        };
-        while round < self.next.len() {
-            self.round = Some(round);
-            while self.own.load::<u64>(8 * round as u64)? < self.epoch {
-                if !backoff.wait() {
-                    let what = format!("round {round} of barrier {:?}", self.own.name());
-                    return Err(self.node.inner.pending(what, &backoff));
-                }
-                if backoff.doubts() {
-                    self.alive()?;
-                }
-            }
-            round += 1;
-            self.tell(round)?;
-        }
-        self.round = None;
-        fence();
-        Ok(())
-    }
-
-    fn tell(&self, round: usize) -> Result<()> {
-        self.next.get(round).map_or(Ok(()), |next| next.put64(8 * round as u64, self.epoch))
-    }
-
-    /// One that this one tells has gone: nobody will ever pass again.
-    fn alive(&self) -> Result<()> {
-        for next in &self.next {
-            let state = next.state()?;
-            if state.dead {
-                return Err(Error::Failed { what: next.what(), status: state.error.unwrap_or(Status::Stale) });
-            }
-        }
-        Ok(())
+        self.progress.pass(&self.ring, Backoff::new(Some(timeout)))
     }
 }
 
@@ -426,6 +489,8 @@ fn absent(error: &Error) -> bool {
 mod tests {
     use super::*;
     use crate::node::Inner;
+    use std::cell::{Cell, RefCell};
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     /// Looks are at the copy; tickets and rights are the segment's.
@@ -446,6 +511,219 @@ mod tests {
         let reader = Replicated::without_board(&inner, Rights::READ);
         let error = TicketLock::new(&reader, 0).unwrap_err().to_string();
         assert!(error.contains("without the right to lock in it"), "{error}");
+    }
+
+    /// Memory of two nodes in which a store lands when it must: when its sender waits for quiet, or has sent something later to the same
+    /// node that has landed (I8). That is the least that the network promises.
+    struct Litmus {
+        /// Words by node, and stores on their way there.
+        words: RefCell<[BTreeMap<u64, u64>; 2]>,
+        sent: RefCell<[Vec<(u64, u64)>; 2]>,
+        quiets: Cell<usize>,
+        /// The deliberate bug: that quiet, counted from 0, does nothing.
+        dropped: Option<usize>,
+    }
+
+    const LOCKED: usize = 0;
+    const OTHER: usize = 1;
+    const DATA: u64 = 100;
+    const FLAG: u64 = 200;
+
+    impl Litmus {
+        fn new(dropped: Option<usize>) -> Litmus {
+            Litmus { words: RefCell::default(), sent: RefCell::default(), quiets: Cell::new(0), dropped }
+        }
+
+        fn store(&self, node: usize, offset: u64, value: u64) {
+            self.sent.borrow_mut()[node].push((offset, value));
+        }
+
+        fn land(&self, node: usize) {
+            let sent = std::mem::take(&mut self.sent.borrow_mut()[node]);
+            self.words.borrow_mut()[node].extend(sent);
+        }
+
+        /// What a third node sees.
+        fn seen(&self, node: usize, offset: u64) -> u64 {
+            self.words.borrow()[node].get(&offset).copied().unwrap_or(0)
+        }
+
+        fn fence(&self) {
+            let number = self.quiets.replace(self.quiets.get() + 1);
+            if self.dropped != Some(number) {
+                self.land(LOCKED);
+                self.land(OTHER);
+            }
+        }
+    }
+
+    impl sealed::Words for Litmus {
+        fn size(&self) -> u64 {
+            4096
+        }
+
+        fn rights(&self) -> Rights {
+            Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0)
+        }
+
+        fn what(&self) -> String {
+            "a litmus test".into()
+        }
+
+        fn lacks(&self, _: &'static str, _: &'static str) -> Error {
+            Error::NoDevice
+        }
+
+        // Loads and atomics come behind what was sent to the same node.
+        fn look(&self, offset: u64) -> Result<u64> {
+            self.land(LOCKED);
+            Ok(self.seen(LOCKED, offset))
+        }
+
+        fn tell(&self, offset: u64, value: u64) -> Result<()> {
+            self.store(LOCKED, offset, value);
+            Ok(())
+        }
+
+        fn draw(&self, offset: u64) -> Result<u64> {
+            let ticket = self.look(offset)?;
+            self.words.borrow_mut()[LOCKED].insert(offset, ticket + 1);
+            Ok(ticket)
+        }
+
+        fn exchange(&self, offset: u64, expected: u64, value: u64) -> Result<u64> {
+            let found = self.look(offset)?;
+            if found == expected {
+                self.words.borrow_mut()[LOCKED].insert(offset, value);
+            }
+            Ok(found)
+        }
+
+        fn quiet(&self) -> Result<()> {
+            self.fence();
+            Ok(())
+        }
+
+        fn fate(&self) -> Result<(Option<Status>, bool)> {
+            Ok((None, false))
+        }
+
+        fn unfinished(&self) -> u32 {
+            0
+        }
+    }
+
+    impl LockMemory for Litmus {}
+
+    /// Message passing from before a lock: a flag that is stored under it is seen; is what was stored before?
+    fn before_the_lock(dropped: Option<usize>, take: &dyn Fn(&TicketLock<'_, Litmus>) -> u64) -> bool {
+        let sea = Litmus::new(dropped);
+        sea.store(OTHER, DATA, 1);
+        take(&TicketLock::new(&sea, 0).unwrap());
+        sea.store(LOCKED, FLAG, 1);
+        sea.land(LOCKED);
+        sea.seen(LOCKED, FLAG) == 1 && sea.seen(OTHER, DATA) == 1
+    }
+
+    fn hold(guard: TicketGuard<'_, Litmus>) -> u64 {
+        let ticket = guard.ticket();
+        std::mem::forget(guard);
+        ticket
+    }
+
+    /// SPEC item 27, s1: FENCE is part of every lock. Dropping it is found.
+    #[test]
+    fn item27_what_was_stored_before_a_lock_is_seen_before_what_is_stored_under_it() {
+        let ways: [&dyn Fn(&TicketLock<'_, Litmus>) -> u64; 3] =
+            [&|lock| hold(lock.lock().unwrap()), &|lock| hold(lock.try_lock().unwrap().unwrap()), &|lock| {
+                hold(lock.lock_timeout(Duration::from_secs(1)).unwrap())
+            }];
+        for (number, take) in ways.into_iter().enumerate() {
+            assert!(before_the_lock(None, take), "way {number}");
+            assert!(!before_the_lock(Some(0), take), "way {number}: the test is blind to a lock without FENCE");
+        }
+    }
+
+    /// SPEC item 27: FENCE is part of every unlock. Dropping it is found.
+    #[test]
+    fn item27_what_was_stored_under_a_lock_is_seen_by_the_next() {
+        let next_sees = |dropped| {
+            let sea = Litmus::new(dropped);
+            let lock = TicketLock::new(&sea, 0).unwrap();
+            let guard = lock.lock().unwrap();
+            sea.store(OTHER, DATA, 1);
+            guard.unlock().unwrap();
+            // Its turn has come for the next.
+            sea.land(LOCKED);
+            sea.seen(LOCKED, SERVING) == 1 && sea.seen(OTHER, DATA) == 1
+        };
+        assert!(next_sees(None));
+        assert!(!next_sees(Some(1)), "the test is blind to an unlock without FENCE");
+    }
+
+    /// A participant among others: its words lie at node [`LOCKED`], data elsewhere.
+    struct Participant<'a> {
+        sea: &'a Litmus,
+        me: usize,
+        count: usize,
+    }
+
+    impl Neighbours for Participant<'_> {
+        fn rounds(&self) -> usize {
+            rounds(self.count)
+        }
+
+        fn quiet(&self, _: &Backoff) -> Result<()> {
+            self.sea.fence();
+            Ok(())
+        }
+
+        fn announce(&self, round: usize, epoch: u64) -> Result<()> {
+            let other = (self.me + (1 << round)) % self.count;
+            self.sea.store(LOCKED, 1000 + 64 * other as u64 + 8 * round as u64, epoch);
+            // The announcement is quick; what was stored elsewhere need not be.
+            self.sea.land(LOCKED);
+            Ok(())
+        }
+
+        fn announced(&self, round: usize) -> Result<u64> {
+            Ok(self.sea.seen(LOCKED, 1000 + 64 * self.me as u64 + 8 * round as u64))
+        }
+
+        fn pause(&self, _: usize, backoff: &mut Backoff) -> Result<()> {
+            Err(Error::Pending { what: "the others".into(), waited: backoff.waited(), operations: 0 })
+        }
+    }
+
+    /// SPEC item 27: FENCE is part of every barrier. Dropping any participant's is found.
+    #[test]
+    fn item27_who_passes_a_barrier_sees_what_all_stored_before_it() {
+        for count in 2..=9 {
+            // The participant that stores comes last, and no later one's quiet helps it.
+            let all_see = |dropped| {
+                let sea = Litmus::new(dropped);
+                let mut progress: Vec<Progress> = (0..count).map(|_| Progress::default()).collect();
+                let mut pass = |me: usize| progress[me].pass(&Participant { sea: &sea, me, count }, Backoff::new(None));
+                for me in 0..count - 1 {
+                    assert!(pass(me).is_err(), "participant {me} of {count} passes without the last");
+                }
+                sea.store(OTHER, DATA, 1);
+                let last = pass(count - 1);
+                let mut right = last.is_err() || sea.seen(OTHER, DATA) == 1;
+                for _ in 0..count {
+                    for me in 0..count {
+                        if progress[me].round.is_some() {
+                            let passed = progress[me].pass(&Participant { sea: &sea, me, count }, Backoff::new(None));
+                            right &= passed.is_err() || sea.seen(OTHER, DATA) == 1;
+                        }
+                    }
+                }
+                assert!(progress.iter().all(|p| p.round.is_none() && p.epoch == 1), "{count} participants do not pass");
+                right
+            };
+            assert!(all_see(None), "{count} participants");
+            assert!(!all_see(Some(count - 1)), "{count} participants: the test is blind to a barrier without FENCE");
+        }
     }
 
     /// After the last round, everybody has heard, directly or not, of everybody.

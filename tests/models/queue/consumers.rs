@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The consumers: what the library does around a pass through the dequeue section.
 
-use super::driver::{At, Who};
+use super::driver::{Driver, Who};
 use super::{Fault, QueueModel, SENDERS, Say, Sight, State};
 use crate::consumer::{self, Access};
+use crate::handler::At;
 use crate::memory::{WORDS, name};
 use telegraphos::queue::dequeue::{Found, Literal, Pass};
 use telegraphos_wire::queue::{BUSY, HEAD_WORD};
@@ -83,11 +84,11 @@ impl Consumer {
     }
 
     /// Whether its death would leave anything behind. In the driver only who waits can be killed, be it for a free admin slot.
-    pub(super) fn is_worth_killing(&self, mutex: Option<(Who, At)>) -> bool {
+    pub(super) fn is_worth_killing(&self, driver: &Driver) -> bool {
         match &self.mode {
             Mode::Pass(_) => self.is_amid(),
             Mode::Call { .. } | Mode::Wait { .. } => true,
-            Mode::Act { .. } => matches!(mutex, Some((_, At::Resume))),
+            Mode::Act { .. } => driver.is_at(At::Resume) && !driver.told,
             Mode::Spin | Mode::Tell { .. } | Mode::Sleep | Mode::Done | Mode::Dead => false,
         }
     }
@@ -119,7 +120,7 @@ impl QueueModel {
             Mode::Call { seen } | Mode::Wait { seen } => {
                 say(format_args!("calls the driver"));
                 consumer.mode = Mode::Act { seen };
-                state.driver.mutex = Some((Who::Consumer(number), At::Look));
+                state.driver.enter(Who::Consumer(number));
                 self.handler(state, say);
             }
             Mode::Pass(_) | Mode::Spin => self.pass(state, number, say),
@@ -142,7 +143,7 @@ impl QueueModel {
         let dequeue = self.dequeue(consumer);
         let stepped = consumer::step(
             &dequeue,
-            (self.setup.most, self.setup.two_words),
+            (self.setup.most, self.setup.has_two_words()),
             &mut answers,
             &mut state.arena,
             &mut state.control,

@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver: what `guest-driver/module/queue.c` does, step by step, around the real `queue_buffers.c`.
+//! The driver: what `guest-driver/module/queue.c` does around the real `queue_handler.c` and `queue_buffers.c`, step by step.
 
 use super::consumers::Mode;
 use super::{Fault, QueueModel, Say, Sight, State};
-use crate::buffers::{Buffers, Refusal};
+use crate::buffers::Buffers;
 use crate::consumer::Flags;
+use crate::handler::{At, Handler, Next, Stage};
 use crate::memory::{WORDS, letter};
 use telegraphos_wire::Status;
-use telegraphos_wire::queue::{BUSY, FULL, HEAD_WORD, HELD, NEXT_WORD, OWNER_SHIFT};
-
-/// The driver's stage of the queue, TG_STAGE_*.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Stage {
-    Running,
-    Stopped,
-    Copied,
-    Held,
-}
+use telegraphos_wire::queue::{BUSY, HEAD_WORD, NEXT_WORD, OWNER_SHIFT};
 
 /// Who has the queue's mutex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,31 +17,14 @@ pub(super) enum Who {
     Consumer(usize),
 }
 
-/// What it does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum At {
-    /// Hear the news, set FULL, look whether somebody is BUSY.
-    Look,
-    /// With two words: set FULL, since somebody was BUSY.
-    Flag,
-    /// Copy and link.
-    Copy,
-    /// Set HELD, since there is no room.
-    Hold,
-    /// Clear FULL then.
-    Held,
-    /// Tell the board to go on.
-    Resume,
-    /// Wait for its answer.
-    Resuming,
-    /// Clear FULL and HELD.
-    Clear,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Driver {
-    pub(super) mutex: Option<(Who, At)>,
-    pub(super) stage: Stage,
+    pub(super) mutex: Option<Who>,
+    pub(super) handler: Handler,
+    /// What the board has said has been heard since the mutex was taken.
+    pub(super) begun: bool,
+    /// The board has been told to go on, and the handler waits for its answer.
+    pub(super) told: bool,
     /// Numbers of the linked buffers, oldest first.
     pub(super) linked: Vec<u16>,
     /// The board has said that it has stopped the queue.
@@ -66,26 +41,41 @@ pub(super) struct Driver {
     pub(super) handled: bool,
 }
 
+impl Driver {
+    /// Takes the mutex, which is free, and begins.
+    pub(super) fn enter(&mut self, who: Who) {
+        self.mutex = Some(who);
+        self.handler.begin();
+        self.told = false;
+        self.begun = false;
+    }
+
+    /// Whether somebody has the mutex, and that is the handler's next step.
+    pub(super) fn is_at(&self, at: At) -> bool {
+        self.mutex.is_some() && self.handler.at == at
+    }
+}
+
 impl QueueModel {
     pub(super) fn work(&self, state: &mut State, say: Say<'_>) {
         let driver = &mut state.driver;
         driver.work = false;
-        driver.mutex = Some((Who::Worker, At::Look));
+        driver.enter(Who::Worker);
         if driver.gone.is_empty() {
             return self.handler(state, say);
         }
         for owner in std::mem::take(&mut driver.gone) {
             if state.control & BUSY != 0 && state.control >> OWNER_SHIFT == u64::from(owner) {
                 say(format_args!("clears BUSY({owner}) of the dead"));
-                state.control &= (FULL | HELD) & ((1 << OWNER_SHIFT) - 1);
             }
+            state.driver.handler.clear_busy(&mut state.control, owner);
         }
     }
 
     /// Who is BUSY has been so for too long: its next access is SIGBUS. It maps the queue anew, and begins anew.
     pub(super) fn bound(&self, state: &mut State, say: Say<'_>) {
         state.bounds -= 1;
-        state.driver.mutex = Some((Who::Worker, At::Look));
+        state.driver.enter(Who::Worker);
         state.driver.waits = false;
         if state.control & BUSY == 0 {
             self.saw(Sight::Uncalled);
@@ -100,140 +90,118 @@ impl QueueModel {
             }
         }
         say(format_args!("takes the mappings away, clears BUSY"));
-        state.control &= (FULL | HELD) & ((1 << OWNER_SHIFT) - 1);
+        state.driver.handler.evict(&mut state.control);
     }
 
     pub(super) fn handler(&self, state: &mut State, say: Say<'_>) {
-        let driver = &mut state.driver;
-        let Some((who, at)) = driver.mutex else { return };
-        let next = match at {
-            At::Look => {
-                if std::mem::take(&mut driver.news) && driver.stage == Stage::Running {
-                    driver.stage = Stage::Stopped;
-                }
-                match driver.stage {
-                    Stage::Running => {
-                        say(format_args!("nothing to do"));
-                        state.control &= !(FULL | HELD);
-                        return self.end(state, who, false, say);
-                    }
-                    Stage::Copied => At::Resume,
-                    Stage::Stopped | Stage::Held if self.setup.two_words => {
-                        say(format_args!("state is {}", Flags(state.control)));
-                        if state.control & BUSY != 0 { At::Flag } else { At::Copy }
-                    }
-                    Stage::Stopped | Stage::Held => {
-                        let before = state.control;
-                        state.control |= FULL;
-                        say(format_args!("sets FULL, state was {}", Flags(before)));
-                        if before & BUSY != 0 {
-                            self.saw(Sight::Busy);
-                            driver.waits = true;
-                            return self.end(state, who, true, say);
-                        }
-                        At::Copy
-                    }
-                }
-            }
-            At::Flag => {
-                state.control |= FULL;
-                say(format_args!("sets FULL"));
-                driver.waits = true;
-                return self.end(state, who, true, say);
-            }
-            At::Copy => match self.copy(state, say) {
-                Ok(next) => next,
-                Err(fault) => {
-                    state.fault = Some(fault);
+        let Some(who) = state.driver.mutex else { return };
+        if state.driver.handler.at == At::Resume {
+            return self.resume(state, who, say);
+        }
+        // With the mutex, the news are heard first.
+        if !std::mem::replace(&mut state.driver.begun, true) && std::mem::take(&mut state.driver.news) {
+            state.driver.handler.stopped();
+        }
+        let (before, at, control) = (state.arena.clone(), state.driver.handler.at, state.control);
+        if at == At::Copy && (state.driver.handled || !state.board.is_stopped()) {
+            state.fault = Some(Fault::Handled);
+            return;
+        }
+        let next = self.step(state);
+        match at {
+            At::Look if control == state.control => say(format_args!("state is {}", Flags(control))),
+            At::Look | At::Flag => say(format_args!("sets FULL, state was {}", Flags(control))),
+            At::Copy => {
+                // Of the first buffer, its head and its link are the processor's (I11).
+                if let Some(word) = (0..WORDS).find(|word| {
+                    before.0[*word as usize] != state.arena.0[*word as usize]
+                        && !matches!(u64::from(*word), HEAD_WORD | NEXT_WORD)
+                }) {
+                    state.fault = Some(Fault::Foreign { word });
                     return;
                 }
-            },
-            At::Hold => {
-                state.control |= HELD;
-                say(format_args!("sets HELD"));
-                At::Held
+                self.say_copied(state, say);
             }
-            At::Held => {
-                state.control &= !FULL;
-                say(format_args!("clears FULL"));
-                driver.waits = false;
-                return self.end(state, who, false, say);
+            At::Hold => say(format_args!("sets HELD")),
+            At::Unfull => say(format_args!("clears FULL")),
+            At::Clear => say(format_args!("clears FULL and HELD")),
+            At::Resume => {}
+        }
+        match next {
+            Next::Step | Next::Resume => {}
+            Next::Done => {
+                state.driver.waits = false;
+                self.end(state, who, false, say);
             }
-            At::Resume => {
-                say(format_args!("tells the board to go on"));
-                driver.resumed = None;
-                let reaction = state.board.resume();
-                self.absorb(state, reaction, say);
-                At::Resuming
+            Next::Busy => {
+                self.saw(Sight::Busy);
+                state.driver.waits = true;
+                self.end(state, who, true, say);
             }
-            At::Resuming => {
-                match driver.resumed.take() {
-                    Some(Status::Ok) => say(format_args!("it does")),
-                    status => {
-                        state.fault = Some(Fault::Resume(status.unwrap_or(Status::Invalid)));
-                        return;
-                    }
-                }
-                self.saw(if who == Who::Worker { Sight::Worker } else { Sight::Caller });
-                driver.stage = Stage::Running;
-                driver.handled = false;
-                At::Clear
-            }
-            At::Clear => {
-                state.control &= !(FULL | HELD);
-                say(format_args!("clears FULL and HELD"));
-                driver.waits = false;
-                return self.end(state, who, false, say);
-            }
-        };
-        state.driver.mutex = Some((who, next));
+            Next::Broken => state.fault = Some(Fault::Broken),
+        }
     }
 
-    /// Copies and links, with the driver's own code.
-    fn copy(&self, state: &mut State, say: Say<'_>) -> Result<At, Fault> {
+    /// The driver's own code, on the queue's buffers.
+    fn step(&self, state: &mut State) -> Next {
         let driver = &mut state.driver;
-        if driver.handled || !state.board.is_stopped() {
-            return Err(Fault::Handled);
-        }
         let count = 1 + self.setup.quota;
+        let copies = driver.handler.at == At::Copy;
         let mut buffers = Buffers::new(WORDS, 4, count, self.setup.reading);
-        state.arena.copy_to(&mut buffers, count);
-        buffers.set_linked(&driver.linked);
-        let result = buffers.overflow();
-        let before = state.arena.clone();
-        state.arena.copy_from(&buffers, count);
-        // Of the first buffer, its head and its link are the processor's (I11).
-        if let Some(word) = (0..WORDS).find(|word| {
-            before.0[*word as usize] != state.arena.0[*word as usize]
-                && !matches!(u64::from(*word), HEAD_WORD | NEXT_WORD)
-        }) {
-            return Err(Fault::Foreign { word });
+        if copies {
+            state.arena.copy_to(&mut buffers, count);
+            buffers.set_linked(&driver.linked);
         }
-        if !driver.linked.is_empty() && result.is_ok() && buffers.linked().len() <= driver.linked.len() {
-            self.saw(Sight::Freed);
-        }
-        driver.linked = buffers.linked().to_vec();
-        let chain = || driver.linked.iter().rev().map(|n| format!(" -> {}", letter((*n).into()))).collect::<String>();
-        match result {
-            Ok(()) => {
-                say(format_args!("copies and links: A{}", chain()));
-                driver.stage = Stage::Copied;
-                driver.handled = true;
-                Ok(At::Resume)
+        let next = driver.handler.step(&mut state.control, &mut buffers, self.setup.handler);
+        if copies {
+            state.arena.copy_from(&buffers, count);
+            let copied = driver.handler.stage == Stage::Copied;
+            if !driver.linked.is_empty() && copied && buffers.linked().len() <= driver.linked.len() {
+                self.saw(Sight::Freed);
             }
-            Err(Refusal::NoRoom) => {
-                self.saw(Sight::Held);
-                say(format_args!("finds no room: A{}", chain()));
-                driver.stage = Stage::Held;
-                Ok(At::Hold)
-            }
-            Err(Refusal::Unsound) => Err(Fault::Broken),
+            driver.linked = buffers.linked().to_vec();
+            driver.handled |= copied;
         }
+        next
+    }
+
+    fn say_copied(&self, state: &State, say: Say<'_>) {
+        let driver = &state.driver;
+        let chain = driver.linked.iter().rev().map(|n| format!(" -> {}", letter((*n).into()))).collect::<String>();
+        if driver.handler.stage == Stage::Held {
+            self.saw(Sight::Held);
+            say(format_args!("finds no room: A{chain}"));
+        } else {
+            say(format_args!("copies and links: A{chain}"));
+        }
+    }
+
+    /// What the driver does around the handler: it tells the board to go on, and waits for its answer.
+    fn resume(&self, state: &mut State, who: Who, say: Say<'_>) {
+        if !std::mem::replace(&mut state.driver.told, true) {
+            say(format_args!("tells the board to go on"));
+            state.driver.resumed = None;
+            let reaction = state.board.resume();
+            return self.absorb(state, reaction, say);
+        }
+        match state.driver.resumed.take() {
+            Some(Status::Ok) => say(format_args!("it does")),
+            status => {
+                state.fault = Some(Fault::Resume(status.unwrap_or(Status::Invalid)));
+                return;
+            }
+        }
+        self.saw(if who == Who::Worker { Sight::Worker } else { Sight::Caller });
+        state.driver.handler.resumed();
+        state.driver.told = false;
+        state.driver.handled = false;
     }
 
     /// The mutex is free again, and whoever had it goes on; `busy`: as a consumer, not before FULL is clear.
     fn end(&self, state: &mut State, who: Who, busy: bool, say: Say<'_>) {
         state.driver.mutex = None;
+        state.driver.handler.begin();
+        state.driver.begun = false;
         let Who::Consumer(number) = who else { return };
         let Mode::Act { seen } = state.consumers[number].mode else { return };
         if busy {

@@ -4,6 +4,7 @@
 use super::SENDERS;
 use crate::buffers::Reading;
 use crate::consumer::Most;
+use crate::handler::Variant;
 use crate::memory::WORDS;
 use hib_core::Bug;
 use std::fmt;
@@ -33,8 +34,9 @@ pub(crate) struct Setup {
     pub(crate) literal: Literal,
     pub(crate) reading: Reading,
     pub(crate) bug: Option<Bug>,
-    /// BUSY and FULL are two words, read and written by plain accesses (SPEC item 12 on several processors, E11).
-    pub(crate) two_words: bool,
+    /// With [`Variant::TwoWords`] BUSY and FULL are two words, read and written by plain accesses (SPEC item 12 on several
+    /// processors, E11).
+    pub(crate) handler: Variant,
 }
 
 impl Setup {
@@ -54,8 +56,15 @@ impl Setup {
         literal: Literal::Sound,
         reading: Reading::Sound,
         bug: None,
-        two_words: false,
+        handler: Variant::Sound,
     };
+}
+
+impl Setup {
+    /// BUSY and FULL are two words.
+    pub(super) fn has_two_words(&self) -> bool {
+        self.handler == Variant::TwoWords
+    }
 }
 
 impl fmt::Display for Setup {
@@ -91,6 +100,6 @@ impl fmt::Display for Setup {
         if let Some(bug) = self.bug {
             write!(f, ", board {bug:?}")?;
         }
-        if self.two_words { write!(f, ", BUSY and FULL in two words") } else { Ok(()) }
+        if self.handler != Variant::Sound { write!(f, ", handler {:?}", self.handler) } else { Ok(()) }
     }
 }

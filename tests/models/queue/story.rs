@@ -13,8 +13,8 @@ impl QueueModel {
         match (action, state.driver.mutex) {
             (Action::Arrive(_) | Action::Board | Action::Arm(_), _) => "board".into(),
             (Action::Interrupt, _) => "interrupt".into(),
-            (Action::Work | Action::Bound, _) | (Action::Handler, Some((Who::Worker, _)) | None) => "worker".into(),
-            (Action::Handler, Some((Who::Consumer(number), _))) => format!("{} in the driver", who(number)),
+            (Action::Work | Action::Bound, _) | (Action::Handler, Some(Who::Worker) | None) => "worker".into(),
+            (Action::Handler, Some(Who::Consumer(number))) => format!("{} in the driver", who(number)),
             (Action::Consumer(number) | Action::Kill(number) | Action::Restart(number), _) => who(number),
         }
     }

@@ -165,7 +165,7 @@ impl Hib {
         self.begin_in_order(number, page);
         let moves = self.server.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
         self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
-        self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body });
+        self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body: Box::new(body) });
         self.pump(home, out);
     }
 

@@ -19,6 +19,7 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use telegraphos_wire::queue::{
     BUSY, DEAD, FULL, HEAD_WORD, HELD, HeaderWord, NEXT_WORD, OWNER_SHIFT, Shape, TAIL_WORD,
 };
@@ -42,6 +43,32 @@ pub trait Memory {
 
     /// Atomic *and* of `state` (acquire and release): the word before.
     fn leave(&mut self, mask: u64) -> Result<u64, Self::Stop>;
+}
+
+/// In which order the processor shows each access to others (SPEC I11). Real memory has [`Orders::SOUND`]; that each is needed, tests show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orders {
+    /// Of [`Memory::load`]: what the board stored before a tail is seen behind it.
+    pub load: Ordering,
+    /// Of [`Memory::store`]: an element is read before the head that gives its place back is seen.
+    pub store: Ordering,
+    /// Of [`Memory::state`].
+    pub state: Ordering,
+    /// Of [`Memory::enter`], when it succeeds: what the last one inside did is seen.
+    pub enter: Ordering,
+    /// Of [`Memory::leave`].
+    pub leave: Ordering,
+}
+
+impl Orders {
+    /// Acquire for loads, release for stores.
+    pub const SOUND: Orders = Orders {
+        load: Ordering::Acquire,
+        store: Ordering::Release,
+        state: Ordering::Acquire,
+        enter: Ordering::Acquire,
+        leave: Ordering::AcqRel,
+    };
 }
 
 /// How entering the dequeue section ended.

@@ -40,6 +40,8 @@
 //! entering, released on leaving.
 
 pub mod dequeue;
+#[cfg(test)]
+mod order_tests;
 mod receiver;
 mod sender;
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A queue of ours: its builder, its mapping, and who waits for its elements.
 
-use super::dequeue::{Dequeue, Found, Memory, Pass};
+use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
 use super::sender::QueueImportBuilder;
-use crate::access::{Instructions, Word};
 use crate::error::{Error, Object, Result, name_bytes};
 use crate::node::{Inner, Node};
 use crate::segment::{mode_digits, node_set};
@@ -318,8 +317,8 @@ impl Queue {
         // mapping, aligned. Board, driver and consumers access its words atomically.
         unsafe {
             match self.shape.width() {
-                4 => u32::load_acquire(at.cast()).to_u64(),
-                _ => u64::load_acquire(at.cast()),
+                4 => AtomicU32::from_ptr(at.cast()).load(Orders::SOUND.load).into(),
+                _ => AtomicU64::from_ptr(at.cast()).load(Orders::SOUND.load),
             }
         }
     }
@@ -329,8 +328,8 @@ impl Queue {
         // SAFETY: as in `load`.
         unsafe {
             match self.shape.width() {
-                4 => u32::store_release(at.cast(), value as u32),
-                _ => u64::store_release(at.cast(), value),
+                4 => AtomicU32::from_ptr(at.cast()).store(value as u32, Orders::SOUND.store),
+                _ => AtomicU64::from_ptr(at.cast()).store(value, Orders::SOUND.store),
             }
         }
     }
@@ -603,12 +602,12 @@ impl Memory for Mapped<'_> {
 
     #[inline]
     fn state(&mut self) -> std::result::Result<u64, Infallible> {
-        Ok(self.queue.flags().load(Ordering::Acquire))
+        Ok(self.queue.flags().load(Orders::SOUND.state))
     }
 
     #[inline]
     fn enter(&mut self, expected: u64, new: u64) -> std::result::Result<std::result::Result<u64, u64>, Infallible> {
-        let before = self.queue.flags().compare_exchange(expected, new, Ordering::Acquire, Ordering::Acquire);
+        let before = self.queue.flags().compare_exchange(expected, new, Orders::SOUND.enter, Orders::SOUND.state);
         self.inside = before.is_ok();
         Ok(before)
     }
@@ -616,7 +615,7 @@ impl Memory for Mapped<'_> {
     #[inline]
     fn leave(&mut self, mask: u64) -> std::result::Result<u64, Infallible> {
         self.inside = false;
-        Ok(self.queue.flags().fetch_and(mask, Ordering::AcqRel))
+        Ok(self.queue.flags().fetch_and(mask, Orders::SOUND.leave))
     }
 }
 

@@ -161,6 +161,71 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             Node::open()?.export(name, number(size)?).create()?;
             say("exported");
         }
+        // Forks, again and again; each child exports by the descriptor that it has inherited, and ends.
+        ["export-forked", limit, name, size, times] => {
+            let limit = Some(number(limit)?);
+            rustix::process::setrlimit(
+                rustix::process::Resource::Memlock,
+                rustix::process::Rlimit { current: limit, maximum: limit },
+            )
+            .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+            let (node, size) = (Node::open()?, number(size)?);
+            for child in 0..number(times)? {
+                let name = format!("{name}-{child}");
+                in_child(|| match node.export(&name, size).create() {
+                    Ok(segment) => {
+                        std::mem::forget(segment);
+                        0
+                    }
+                    Err(error) => error.errno(),
+                })?;
+            }
+        }
+        // Takes all imports, counters and contexts that it can get: says how many of each.
+        ["greedy", id, name] => {
+            let node = Node::open()?;
+            let mut imports = Vec::new();
+            let mut refusals = Vec::new();
+            loop {
+                match import(&node, id, name, "rw") {
+                    Ok(import) => imports.push(import),
+                    Err(Trouble::Refused(error)) => break refusals.push(error),
+                    Err(other) => return Err(other),
+                }
+            }
+            let mut counters = Vec::new();
+            loop {
+                match imports[0].arm_counter(0, 1 << 40, 1 << 40) {
+                    Ok(counter) => counters.push(counter),
+                    Err(error) => break refusals.push(error),
+                }
+            }
+            let mut nodes = Vec::new();
+            loop {
+                match Node::open() {
+                    Ok(node) => nodes.push(node),
+                    Err(error) => break refusals.push(error),
+                }
+            }
+            for error in refusals {
+                if error.errno() != libc::ENOSPC || !error.to_string().contains("share") {
+                    return Err(Trouble::Wrong(format!("refused with {error}: expected ENOSPC and a word of shares")));
+                }
+            }
+            say(format_args!("{} {} {}", imports.len(), counters.len(), nodes.len()));
+            wait_for_go();
+        }
+        // Needs one of each.
+        ["modest", id, name] => {
+            let node = Node::open()?;
+            let segment = node.export(&format!("{name}-modest"), 4096).create()?;
+            let far = import(&node, id, name, "rw")?;
+            let counter = far.arm_counter(0, 1 << 40, 1 << 40)?;
+            far.put64(16, 5)?;
+            far.quiet()?;
+            drop((counter, segment));
+            say("served");
+        }
         // Imports, forks; the child of the child touches the window.
         ["fork", id, name] => fork(&import(&Node::open()?, id, name, "rw")?)?,
         // Exports its own segment and works with that of another process, and with another node's, at the same time.
@@ -181,6 +246,24 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
                 far.fetch_inc::<u64>(128)?;
                 drop(telegraphos::copy_nbi(&far, 4096, &near, 65536 + 3, 200_001)?);
                 drop(telegraphos::copy_nbi(&near, 4096, &far, 65536 + 3, 50_001)?);
+            }
+        }
+        // Launches copies within this node's memory as fast as it can, whatever becomes of them, without end.
+        ["launch-flood", name] => {
+            let node = Node::open()?;
+            let near = import(&node, &node.id().to_string(), name, "rwad")?;
+            let wrong = Trouble::Wrong;
+            let (launcher, arguments) =
+                (Launcher::of(&node).map_err(wrong)?, Arguments::of(&node, &near).map_err(wrong)?);
+            let half = near.size() / 2;
+            say("ready");
+            for n in 0.. {
+                let slot = (n % 64) as u8;
+                // The lower half is what other nodes store to.
+                arguments.pass(half, launcher.argument(slot, 0));
+                arguments.pass(0, launcher.argument(slot, 1));
+                launcher.set(slot, context::LENGTH, half);
+                launcher.launch(slot, Operation::Copy, n);
             }
         }
         ["lock-loop", id, name, rounds] => {
@@ -291,6 +374,24 @@ fn barrier(node: &Node, name: &str, nodes: &str, me: u64, epochs: u64, shared: &
     barrier.wait_timeout(limit)?;
     say("done");
     wait_for_go();
+    Ok(())
+}
+
+/// Runs in a child of this process, and says how that ended.
+fn in_child(run: impl FnOnce() -> i32) -> Result<(), Trouble> {
+    // SAFETY: this process has one thread, so the child has all that it needs.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let code = run();
+        // SAFETY: nothing of the parent's is to be cleaned up here.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    if pid < 0 || unsafe { libc::waitpid(pid, &mut status, 0) } != pid {
+        return Err(Trouble::Wrong(format!("fork: {}", std::io::Error::last_os_error())));
+    }
+    say(format_args!("exit {}", libc::WEXITSTATUS(status)));
     Ok(())
 }
 

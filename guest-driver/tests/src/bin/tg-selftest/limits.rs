@@ -3,6 +3,7 @@
 
 use crate::actions::REFUSED;
 use crate::context::{Context, Verdict, must, same};
+use telegraphos::Node;
 use tg_tests::child::End;
 use tg_tests::random;
 
@@ -38,6 +39,49 @@ pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
     same("its end", end, End::Code(REFUSED))?;
     let (line, _) = attempt("2097152", "1048576")?;
     same("1 MiB under a limit of 2 MiB", line, Some("exported".into()))
+}
+
+/// What is exported through an inherited descriptor lives as long as that, and so does its charge: the process that exported it is gone
+/// by then.
+pub(crate) fn locked_memory_of_forked(context: &mut Context<'_>) -> Verdict {
+    let mut child = context.ordinary_child(&["export-forked", "2097152", &context.name("forked"), "1048576", "4"])?;
+    child.expect("exit 0")?;
+    // The next is beyond the limit with the status page's neighbours; at the latest the third.
+    let mut refused = 0;
+    for _ in 1..4 {
+        refused += u32::from(child.line()? == Some(format!("exit {}", libc::ENOMEM)));
+    }
+    child.must_end(End::Code(0))?;
+    must(refused >= 2, || format!("4 children exported 1 MiB each under a limit of 2 MiB: {refused} were refused"))?;
+    // It all went with the descriptor.
+    let mut child = context.ordinary_child(&["export-limited", "2097152", &context.name("limited"), "1048576"])?;
+    same("1 MiB under a limit of 2 MiB, after that", child.line()?, Some("exported".into()))
+}
+
+/// One process takes all imports, counters and contexts that it can get. Another of the same user, and one of another user, get theirs.
+pub(crate) fn greedy_process(context: &mut Context<'_>) -> Verdict {
+    let mine = context.export("data", 4096)?;
+    let (id, name) = (context.me().to_string(), context.name("data"));
+    let mut greedy = context.ordinary_child(&["greedy", &id, &name])?;
+    let said = greedy.line()?.unwrap_or_default();
+    let taken: Vec<u64> = said.split(' ').filter_map(|n| n.parse().ok()).collect();
+    must(taken.len() == 3 && taken.iter().all(|n| *n > 0), || format!("the greedy process said {said:?}"))?;
+    let mut modest = context.ordinary_child(&["modest", &id, &name])?;
+    modest.expect("served")?;
+    modest.must_end(End::Code(0))?;
+    // This process, which may be root's.
+    let node = Node::open_path(context.node().path())?;
+    let own = node.import(context.me(), &name).open()?;
+    own.put64(8, 77)?;
+    own.quiet()?;
+    same("the word", mine.load::<u64>(8)?, 77)?;
+    greedy.go()?;
+    greedy.must_end(End::Code(0))?;
+    // All of it is free again.
+    let mut greedy = context.ordinary_child(&["greedy", &id, &name])?;
+    same("what it gets the second time", greedy.line()?, Some(said))?;
+    greedy.go()?;
+    greedy.must_end(End::Code(0))
 }
 
 pub(crate) fn many_units(context: &mut Context<'_>) -> Verdict {

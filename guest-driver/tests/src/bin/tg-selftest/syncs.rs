@@ -39,6 +39,33 @@ pub(crate) fn locks(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
+/// Message passing from before a lock: data to the right neighbour, a flag under the lock to the node of the lock, which the neighbour
+/// polls.
+pub(crate) fn lock_is_a_fence(context: &mut Context<'_>) -> Verdict {
+    const ROUNDS: u64 = 200;
+    let (mine, right) = context.neighbour(4096)?;
+    let segment = shared(context, 4096)?;
+    let lock = TicketLock::new(&segment, LOCK)?;
+    let count = context.peers.all.len();
+    let place = context.peers.all.iter().position(|id| *id == context.me()).unwrap_or(0);
+    let flag = |place: usize| GUARDED + 64 * place as u64;
+    for round in 1..=ROUNDS {
+        right.put64(64, round)?;
+        let guard = lock.lock()?;
+        segment.put64(flag(place), round)?;
+        guard.unlock()?;
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while segment.get64(flag((place + count - 1) % count))? < round {
+            must(std::time::Instant::now() < deadline, || {
+                format!("round {round}: the left neighbour's flag never comes")
+            })?;
+        }
+        let found = mine.load::<u64>(64)?;
+        must(found >= round, || format!("round {round}: the flag was seen, and the data is {found}"))?;
+    }
+    context.sync()
+}
+
 pub(crate) fn try_lock(context: &mut Context<'_>) -> Verdict {
     let mine = context.export("data", 4096)?;
     let own = mine.remote()?;
