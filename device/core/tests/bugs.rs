@@ -20,6 +20,16 @@ macro_rules! checks {
 }
 
 checks! {
+    BelieveHolds => "holds_and_names", "100)";
+    UnsharedHolds => "holds_and_names", "(32, 0)";
+    EndlessNames => "holds_and_names", "100)";
+    TellOfSegments => "holds_and_names", "probed";
+    FillAtOnce => "silent_members", "all credits of the class are gone";
+    ServeResigned => "silent_members", "E20: acknowledged, and the copies have";
+    KeepSilentCopies => "silent_members", "the silent copy is waited for";
+    ForwardsShareWindow => "silent_members", "held up by one page's silent copy";
+    KeepSilentHomes => "silent_members", "the join of a home that sends nothing";
+    NoLocalUpdate => "replica_variants", "P reads M = 0 after M = 1";
     CopyAtOnce => "launches", "blocks in one turn";
     TurnsByOperation => "launches", "are a fair share";
     UnboundedCopies => "launches", "the context is not congested";
