@@ -728,7 +728,11 @@ fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
 #[test]
 fn a_board_that_a_crashed_driver_left_in_use_is_reset_before_it_may_write() {
     assert!((0..SEEDS).any(|seed| take_over(seed, None, false).is_err()), "without a reset nothing is wrong");
-    sees(|seed, bug| take_over(seed, bug, true), Bug::KeepGrantsOnReset);
+    sees(
+        |seed, bug| take_over(seed, bug, true),
+        Bug::KeepGrantsOnReset,
+        "a store landed under a grant of the driver before",
+    );
 }
 
 #[test]

@@ -40,7 +40,7 @@ checks! {
     FinishOvertakes => "faults", "end";
 }
 
-/// The named file has the bug, and close by the words of the check that its test expects.
+/// The named file has the bug, and some lines from it the words of the check that its test expects.
 #[test]
 fn each_deliberate_bug_has_a_test_that_names_its_check() {
     for bug in ALL {
@@ -51,7 +51,7 @@ fn each_deliberate_bug_has_a_test_that_names_its_check() {
         let named = lines.iter().enumerate().any(|(at, line)| {
             let rest = line.split_once(&format!("Bug::{name}")).map(|(_, rest)| rest);
             let whole = rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric()));
-            whole && lines[at.saturating_sub(3)..lines.len().min(at + 4)].iter().any(|near| near.contains(says))
+            whole && lines[at.saturating_sub(3)..lines.len().min(at + 7)].iter().any(|near| near.contains(says))
         });
         assert!(named, "{file} has no test near Bug::{name} that expects {says:?}");
     }

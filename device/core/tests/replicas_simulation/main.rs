@@ -119,18 +119,17 @@ fn each_deliberate_bug_is_seen() {
         (Bug::CountWords, "I7: byte"),
         (Bug::ForgetWork, "stores without an answer"),
         (Bug::QuietIgnoresOutstanding, "is reported and the home"),
-        (Bug::ServeOutOfOrder, "?"),
-        (Bug::DropWhenFull, "?"),
+        (Bug::ServeOutOfOrder, "E22b"),
+        (Bug::DropWhenFull, "E22b"),
     ] {
         common::finds(bug, check, 0..40, |seed| run(seed, Some(bug), None).map(|_| ()));
     }
-    for (bug, check) in [
-        (SwitchBug::MulticastOvertakes, "?"),
-        (SwitchBug::SkipMember, "?"),
-        (SwitchBug::LifoLane, "?"),
-        (SwitchBug::LeakCredit, "?"),
-    ] {
-        common::finds(bug, check, 0..40, |seed| run(seed, None, Some(bug)).map(|_| ()));
+    common::finds(SwitchBug::MulticastOvertakes, "I5: byte", 0..40, |seed| {
+        run(seed, None, Some(SwitchBug::MulticastOvertakes)).map(|_| ())
+    });
+    // Which checks must find the switch's bugs is said where it is tested (fabric/core/tests/bugs.rs); here they must not go unseen.
+    for bug in [SwitchBug::SkipMember, SwitchBug::LifoLane, SwitchBug::LeakCredit] {
+        common::finds(bug, "", 0..40, |seed| run(seed, None, Some(bug)).map(|_| ()));
     }
 }
 
