@@ -27,6 +27,7 @@ pub mod config_space;
 mod crate_server;
 mod fabric_link;
 mod guard;
+mod intake;
 pub mod interrupts;
 pub mod memory;
 mod notices;

@@ -135,6 +135,8 @@ wire.records = {
     fields = { { "missing", 0, 8, "Dec" }, } },
   [250] = { name = "end", len = 8, check = "None", tail = "None",
     fields = { { "records", 0, 8, "Dec" }, } },
+  [251] = { name = "state", len = 4, check = "None", tail = "Text",
+    fields = { { "more", 0, 4, "Dec" }, } },
 }
 
 -- Each field has one type, whatever its width here or there: Wireshark reads 1 to 4 bytes into a 32-bit field.

@@ -339,8 +339,8 @@ impl Hib {
             Event::Tick { now } => {
                 self.now = self.now.max(now);
                 self.expire(out);
-                self.expire_copies(out);
                 self.expire_fetches(out);
+                self.expire_copies(out);
             }
             Event::Continue => {
                 self.turn = Turn::default();

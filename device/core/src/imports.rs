@@ -344,7 +344,7 @@ impl Issuer {
             next_question: 0,
             deadlines: BTreeSet::new(),
             waiting_total: 0,
-            reserve: Shares::single(config.reserve.into()),
+            reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
             intake: 0,
             throttled: BTreeSet::new(),
             short: VecDeque::new(),
@@ -568,7 +568,10 @@ impl Hib {
     /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not answered tells when it
     /// does, since nothing is lost on the way; without anything of the kind the next load is sent.
     fn is_silent(&self, node: NodeId) -> bool {
-        self.issuer.peers.get(usize::from(node)).is_some_and(|peer| peer.silent && peer.outstanding > 0)
+        self.issuer
+            .peers
+            .get(usize::from(node))
+            .is_some_and(|peer| peer.silent && peer.outstanding + peer.forwarded > 0)
     }
 
     /// Something has come from a node.

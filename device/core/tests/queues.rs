@@ -143,16 +143,15 @@ fn three_senders(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     Ok(())
 }
 
-fn finds(check: impl Fn(u64, Option<Bug>) -> Result<(), String>, bug: Bug) {
-    let found = (0..400).find_map(|seed| check(seed, Some(bug)).err());
-    println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("no schedule shows {bug:?}")));
+fn finds(check: impl Fn(u64, Option<Bug>) -> Result<(), String>, bug: Bug, says: &str) {
+    common::finds(bug, says, 0..400, |seed| check(seed, Some(bug)));
 }
 
 #[test]
 fn i9_i10_i11_elements_of_three_senders_come_out_once_and_in_order() {
     common::over_seeds(200, 20_000, |seed| three_senders(seed, None));
-    finds(three_senders, Bug::NeverStop);
-    finds(three_senders, Bug::ForgetPending);
+    finds(three_senders, Bug::NeverStop, "of sender");
+    finds(three_senders, Bug::ForgetPending, "of sender");
 }
 
 /// The tail that commits an element is never stored before the element.
@@ -173,7 +172,7 @@ fn data_before_tail(seed: u64, bug: Option<Bug>) -> Result<(), String> {
 #[test]
 fn i10_an_element_is_there_before_the_tail_that_commits_it() {
     common::over_seeds(50, 1000, |seed| data_before_tail(seed, None));
-    finds(data_before_tail, Bug::TailBeforeData);
+    finds(data_before_tail, Bug::TailBeforeData, "counts an element that is not there");
 }
 
 /// Whoever sees the element sees what its sender stored before, in whichever class that travelled.
@@ -205,7 +204,7 @@ fn message_before_element(seed: u64, bug: Option<Bug>) -> Result<(), String> {
 #[test]
 fn i8_an_element_comes_after_all_earlier_requests_of_its_node() {
     common::over_seeds(200, 10_000, |seed| message_before_element(seed, None));
-    finds(message_before_element, Bug::EnqueuePassesRequests);
+    finds(message_before_element, Bug::EnqueuePassesRequests, "came before its message");
 }
 
 #[test]
@@ -758,8 +757,8 @@ fn sleeper_wakes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
 #[test]
 fn no_wake_up_is_lost_between_look_and_arm() {
     common::over_seeds(500, 20_000, |seed| sleeper_wakes(seed, None));
-    finds(sleeper_wakes, Bug::ArmBlindly);
-    finds(sleeper_wakes, Bug::ArmByTail);
+    finds(sleeper_wakes, Bug::ArmBlindly, "the consumer sleeps");
+    finds(sleeper_wakes, Bug::ArmByTail, "the consumer sleeps");
 }
 
 #[test]

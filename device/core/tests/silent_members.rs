@@ -65,7 +65,8 @@ fn resigns(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
 fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
     for net in NETS {
         over_seeds(200, 10_000, |seed| resigns(net, seed, None));
-        finds("a change of a page that has resigned", |seed| resigns(net, seed, Some(Bug::ServeResigned)));
+        let check = "E20: acknowledged, and the copies have";
+        finds(Bug::ServeResigned, check, |seed| resigns(net, seed, Some(Bug::ServeResigned)));
     }
     // It can be read, is granted anew as an ordinary page, or is replicated again.
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
@@ -177,8 +178,10 @@ fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
 fn i7_e19_a_silent_copy_is_dropped_and_holds_up_its_page_alone() {
     for net in NETS {
         silent_copy(net, None).unwrap();
-        println!("{}", silent_copy(net, Some(Bug::KeepSilentCopies)).unwrap_err());
-        println!("{}", silent_copy(net, Some(Bug::ForwardsShareWindow)).unwrap_err());
+        let found = silent_copy(net, Some(Bug::KeepSilentCopies)).unwrap_err();
+        assert!(found.starts_with("the silent copy is waited for"), "{found}");
+        let found = silent_copy(net, Some(Bug::ForwardsShareWindow)).unwrap_err();
+        assert!(found.starts_with("held up by one page's silent copy"), "{found}");
     }
 }
 
@@ -387,7 +390,8 @@ fn silent_home(net: Net, bug: Option<Bug>) -> Result<(), String> {
 fn a_home_that_accepts_a_join_and_sends_nothing_is_not_waited_for_without_limit() {
     for net in NETS {
         silent_home(net, None).unwrap();
-        println!("{}", silent_home(net, Some(Bug::KeepSilentHomes)).unwrap_err());
+        let found = silent_home(net, Some(Bug::KeepSilentHomes)).unwrap_err();
+        assert!(found.starts_with("the join of a home that sends nothing"), "{found}");
     }
     // One that sends, slowly, is.
     let mut c = cluster(FanOut(None), 3, 1, None, |_| {});
