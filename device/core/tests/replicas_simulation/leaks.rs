@@ -4,7 +4,7 @@
 use crate::world::{NODES, World, boards, give_back};
 use hib_core::Hib;
 
-/// What only counts: lives, requests, numbers that are not given twice; and what is wrong on purpose. By name of the field, as the board prints itself.
+/// What only counts: lives, requests, numbers that are not given twice; what is kept until its node begins another life; and what is wrong on purpose. By name of the field, as the board prints itself.
 const COUNTS: [&str; 17] = [
     "bug",
     "incarnation",
