@@ -42,11 +42,11 @@ impl Shares {
     /// Whether a spender may take one of `free` units, of units that come back without the name of the spender: `held` is the most that it
     /// can have then, which is all that is known.
     ///
-    /// Within its guarantee it takes any free unit, beyond that only what leaves every spender's guarantee. So a spender within its
+    /// Within its guarantee it takes any free unit, beyond that only what leaves every other spender's guarantee. So a spender within its
     /// guarantee never depends on what the others hold, as long as all of them ask first.
     pub const fn admits(&self, free: u64, held: u64) -> bool {
         let own = held < self.guaranteed && free > 0;
-        held < self.limit && (own || free > self.guaranteed.saturating_mul(self.spenders))
+        held < self.limit && (own || free > self.guaranteed.saturating_mul(self.spenders.saturating_sub(1)))
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Board {
     pub(crate) limiter: Limiter,
     now: u64,
     resets: u64,
+    /// The core has more to do than it did at once.
+    more: bool,
 }
 
 fn bar(region: u32) -> Option<Bar> {
@@ -62,8 +64,8 @@ fn bar(region: u32) -> Option<Bar> {
 }
 
 impl Board {
-    /// A board that has just been powered on.
-    pub fn new(config: HibConfig) -> Board {
+    /// A board that has just been powered on, for a guest with at most `dma_limit` bytes of memory.
+    pub fn new(config: HibConfig, dma_limit: u64) -> Board {
         let ids = Ids {
             vendor: ids::VENDOR_ID as u16,
             device: ids::DEVICE_ID_NIC as u16,
@@ -80,7 +82,7 @@ impl Board {
         let space =
             if config.msix { space.msix(1, 0, regs::MSIX_TABLE as u32, regs::MSIX_PBA as u32) } else { space.msi() };
         Board {
-            memory: GuestMemory::default(),
+            memory: GuestMemory::new(dma_limit),
             config: space.build(),
             interrupts: Interrupts::new(config.msix),
             completed: Vec::new(),
@@ -89,6 +91,7 @@ impl Board {
             limiter: Limiter::default(),
             now: 0,
             resets: 0,
+            more: false,
             hib: Hib::new(config),
         }
     }
@@ -119,8 +122,18 @@ impl Board {
         self.feed(Event::Tick { now });
     }
 
-    /// Microseconds until a tick is needed; `None` if none is.
+    /// Continues with what the core had left for this turn of the loop.
+    pub fn turn(&mut self) {
+        if std::mem::take(&mut self.more) {
+            self.feed(Event::Continue);
+        }
+    }
+
+    /// Microseconds until a tick or a turn is needed; `None` if none is.
     pub fn wait(&self, now: u64) -> Option<u64> {
+        if self.more {
+            return Some(0);
+        }
         self.hib.deadline().map(|at| at.saturating_sub(now))
     }
 
@@ -152,6 +165,7 @@ impl Board {
                 Action::Credit { class, count } => self.frames.push(Frame::Credit { class, count }),
                 Action::AnnounceReset { incarnation } => self.frames.push(Frame::Reset { incarnation }),
                 Action::Group { page, members } => self.frames.push(Frame::Group { page, members }),
+                Action::Continue => self.more = true,
                 Action::Interrupt => {
                     if let Err(e) = self.interrupts.trigger() {
                         if let Some(more) = self.limiter.admit("interrupt", self.now) {

@@ -195,13 +195,13 @@ impl CrateServer {
 
     /// As [`CrateServer::bind`], but stopped by a handle that exists already.
     pub fn bind_with(config: Config, stop: ShutdownHandle) -> Result<CrateServer, ServeError> {
-        let Config { socket, fabric, hib, .. } = config;
+        let Config { socket, fabric, hib, dma_limit, .. } = config;
         let listener = Listener::bind(&socket, "--socket")?;
         let link = FabricLink::new(&fabric, hib.node, hib.window, hib.offered());
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::system("cannot create an event descriptor"))?;
         let state = State {
-            board: Board::new(hib),
+            board: Board::new(hib, dma_limit),
             link,
             frames: Vec::new(),
             answered: Vec::new(),
@@ -287,6 +287,7 @@ impl CrateServer {
                 let now = shared.clock.now();
                 let State { board, link, .. } = state;
                 link.timer(now);
+                board.turn();
                 if events.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
                     link.receive(now, |event| board.feed(event))?;
                 }

@@ -22,14 +22,18 @@ use hib_core::{Step, StepResult};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{AtomicOp, Block, Status};
 
 use crate::vfio::Refused;
 use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
 
-/// Most maps at once; what QEMU assumes, and what the kernel would allow.
-const MAX_MAPS: usize = 65_535;
+/// Most maps at once. Linux allows a process 65530 mappings (`vm.max_map_count`), its heap and its threads' stacks among them: one that
+/// has them all cannot get memory any more. QEMU has some tens; with a virtual IOMMU it has one for each range the guest maps.
+const MAX_MAPS: usize = 32_768;
+/// Bytes that may be mapped in all, if nothing else is said: an eighth of a process's addresses, and more than any guest has.
+pub const DEFAULT_LIMIT: u64 = 16 << 40;
 const PAGE: u64 = 4096;
 
 /// A shared mapping of part of a file.
@@ -229,12 +233,32 @@ pub enum Mapped {
 }
 
 /// What the guest shares with the board.
-#[derive(Debug, Default)]
+///
+/// Each map of a file takes as many of this process's addresses, of which there are 2^47: with too few left the next allocation
+/// would end the process. So all maps together are on an account.
+#[derive(Debug)]
 pub struct GuestMemory {
     maps: BTreeMap<u64, Map>,
+    mapped: Account<()>,
+}
+
+impl Default for GuestMemory {
+    fn default() -> GuestMemory {
+        GuestMemory::new(DEFAULT_LIMIT)
+    }
 }
 
 impl GuestMemory {
+    /// No maps, and room for so many bytes of them.
+    pub fn new(limit: u64) -> GuestMemory {
+        GuestMemory { maps: BTreeMap::new(), mapped: Account::new(Shares::single(limit)) }
+    }
+
+    /// Bytes of files that are mapped.
+    pub fn mapped(&self) -> u64 {
+        self.mapped.total()
+    }
+
     /// Number of maps.
     pub fn len(&self) -> usize {
         self.maps.len()
@@ -248,6 +272,7 @@ impl GuestMemory {
     /// Forgets everything (the client has gone).
     pub fn clear(&mut self) {
         self.maps.clear();
+        self.mapped.clear();
     }
 
     /// Adds a map.
@@ -287,8 +312,14 @@ impl GuestMemory {
                         return Err(refused(Errno::INVAL, &why));
                     }
                     let len = usize::try_from(size).map_err(|_| refused(Errno::NOMEM, "it is too large"))?;
-                    let mapping = Mapping::new(&fd, offset, len, flags & dma_map::WRITE != 0)
-                        .map_err(|e| refused(e, &format!("its file cannot be mapped: {e}")))?;
+                    self.mapped.take((), size).map_err(|e| {
+                        let why = format!("the client {e} bytes: see --dma-limit-gib");
+                        refused(Errno::NOMEM, &why)
+                    })?;
+                    let mapping = Mapping::new(&fd, offset, len, flags & dma_map::WRITE != 0).map_err(|e| {
+                        self.mapped.give(&(), size);
+                        refused(e, &format!("its file cannot be mapped: {e}"))
+                    })?;
                     let seals = rustix::fs::fcntl_get_seals(fd.as_fd()).unwrap_or(rustix::fs::SealFlags::empty());
                     let sealed = seals.contains(rustix::fs::SealFlags::SHRINK);
                     (Backing::Shared(mapping), Mapped::Shared { sealed })
@@ -306,7 +337,7 @@ impl GuestMemory {
     pub fn unmap(&mut self, unmap: &DmaUnmap) -> Result<u64, Refused> {
         if unmap.flags & dma_unmap::ALL != 0 {
             let bytes = self.maps.values().map(|m| m.size).fold(0, u64::wrapping_add);
-            self.maps.clear();
+            self.clear();
             return Ok(bytes);
         }
         let DmaUnmap { address, size, .. } = *unmap;
@@ -330,7 +361,14 @@ impl GuestMemory {
         if hit.is_empty() {
             return Err(refused(Errno::NOENT, "nothing is mapped there"));
         }
-        Ok(hit.iter().filter_map(|start| self.maps.remove(start)).map(|map| map.size).fold(0, u64::wrapping_add))
+        let mut bytes = 0u64;
+        for map in hit.iter().filter_map(|start| self.maps.remove(start)) {
+            bytes = bytes.wrapping_add(map.size);
+            if matches!(map.backing, Backing::Shared(_)) {
+                self.mapped.give(&(), map.size);
+            }
+        }
+        Ok(bytes)
     }
 
     /// Performs a step of the core.
@@ -519,6 +557,49 @@ mod tests {
         // The very last page of the address space is a page like any other.
         memory.map(&request(u64::MAX - 0xfff, 0x1000, RW), Some(file(0x1000))).unwrap();
         assert_eq!(memory.perform(&Step::Load { address: u64::MAX - 7, size: 8 }), StepResult::Loaded(0));
+    }
+
+    #[test]
+    fn maps_of_one_sparse_file_do_not_use_up_the_addresses() {
+        const SIZE: u64 = 3 << 40;
+        let fd = file(SIZE);
+        let mut memory = GuestMemory::default();
+        let map = |memory: &mut GuestMemory, n: u64| {
+            memory.map(&request(n * SIZE, SIZE, RW), Some(fd.try_clone().unwrap())).map_err(|refused| refused.errno)
+        };
+        let fit = DEFAULT_LIMIT / SIZE;
+        for n in 0..100 {
+            let wanted = if n < fit { Ok(Mapped::Shared { sealed: false }) } else { Err(Errno::NOMEM) };
+            assert_eq!(map(&mut memory, n), wanted, "map {n}");
+        }
+        assert_eq!((memory.len() as u64, memory.mapped()), (fit, fit * SIZE));
+        // What is left is enough for everything else, and what is unmapped can be mapped again. Memory without a file takes none.
+        drop(vec![1u8; 64 << 20]);
+        memory.map(&request(100 * SIZE, SIZE, RW), None).unwrap();
+        let unmap = DmaUnmap { argsz: 24, flags: 0, address: 0, size: SIZE };
+        assert_eq!(memory.unmap(&unmap).unwrap(), SIZE);
+        assert_eq!(map(&mut memory, 0), Ok(Mapped::Shared { sealed: false }));
+        assert_eq!(map(&mut memory, 99), Err(Errno::NOMEM));
+        memory.unmap(&DmaUnmap { address: 100 * SIZE, ..unmap }).unwrap();
+        assert_eq!(map(&mut memory, 99), Err(Errno::NOMEM), "it was not charged");
+        memory.clear();
+        assert_eq!((memory.mapped(), map(&mut memory, 99)), (0, Ok(Mapped::Shared { sealed: false })));
+    }
+
+    #[test]
+    fn maps_are_fewer_than_the_kernel_allows_a_process() {
+        let fd = file(0x2000);
+        let mut memory = GuestMemory::default();
+        // Every other page, so that the kernel makes none of two.
+        let map = |memory: &mut GuestMemory, n: u64| {
+            let map = DmaMap { offset: n % 2 * 0x1000, ..request(0x2000 * n, 0x1000, RW) };
+            memory.map(&map, Some(fd.try_clone().unwrap())).map_err(|refused| refused.errno)
+        };
+        for n in 0..MAX_MAPS as u64 {
+            map(&mut memory, n).unwrap();
+        }
+        assert_eq!(map(&mut memory, MAX_MAPS as u64), Err(Errno::NOSPC));
+        drop(vec![1u8; 64 << 20]);
     }
 
     #[test]

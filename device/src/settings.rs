@@ -9,7 +9,7 @@ use telegraphos_fabric::logging::LogFormat;
 use telegraphos_fabric::settings::SettingsError;
 use telegraphos_wire::WindowLayout;
 
-use crate::shell;
+use crate::{memory, shell};
 
 /// Which implementation speaks vfio-user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
@@ -53,12 +53,24 @@ pub struct Settings {
     /// Waiting stores at which they go on [default: 256]
     #[arg(long, value_name = "N")]
     pub clear_at: Option<u32>,
-    /// Waiting stores of the whole board at which stores are lost [default: 262144]
+    /// Waiting stores of the whole board at which stores are lost [default: 1048576]
     #[arg(long, value_name = "N")]
     pub reserve: Option<u32>,
     /// Guest messages without a pause at which importing processes are stopped [default: 8192]
     #[arg(long, value_name = "N")]
     pub intake_limit: Option<u32>,
+    /// MiB of unfinished copies of one context at which its processes are stopped [default: 64]
+    #[arg(long, value_name = "MIB")]
+    pub copies_congest_mib: Option<u32>,
+    /// MiB of unfinished copies at which they go on [default: 16]
+    #[arg(long, value_name = "MIB")]
+    pub copies_clear_mib: Option<u32>,
+    /// MiB of unfinished copies of one context beyond which a launch fails, 16 to 1048576 [default: 1024]
+    #[arg(long, value_name = "MIB")]
+    pub copies_limit_mib: Option<u32>,
+    /// GiB of guest memory that may be mapped in all, 1 to 65536 [default: 16384]
+    #[arg(long, value_name = "GIB")]
+    pub dma_limit_gib: Option<u32>,
     /// Packets of each class the fabric may send ahead, 1 to 2048 [default: 256]
     #[arg(long, value_name = "N")]
     pub credits: Option<u32>,
@@ -81,6 +93,10 @@ pub struct Settings {
     /// store that finds none free waits, 1 to 1024 [default: 32]
     #[arg(long, value_name = "N")]
     pub pending_writes: Option<u16>,
+    /// Longest wait for a copy of a replicated page to acknowledge a store, or for a home to fill a copy, in milliseconds, 10 to
+    /// 60000; after that the copy is dropped from the page [default: 2000]
+    #[arg(long, value_name = "MS")]
+    pub replica_limit_ms: Option<u64>,
     /// Has the switch copy what goes to all copies of a page; else a packet for each copy leaves this board [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub fanout_by_switch: Option<bool>,
@@ -116,8 +132,8 @@ impl Settings {
     /// These settings, and those of `under` where these say nothing.
     pub fn over(self, under: Settings) -> Settings {
         overlay!(self, under; socket, node, fabric, node_bits, offset_bits, load_limit_ms, outstanding, congest_at,
-            clear_at, reserve, intake_limit, credits, contexts, imports, export_pages, hold, holds, pending_writes,
-            fanout_by_switch, msix, server, spin_us, log, log_format)
+            clear_at, reserve, intake_limit, copies_congest_mib, copies_clear_mib, copies_limit_mib, dma_limit_gib, credits, contexts, imports, export_pages, hold, holds, pending_writes,
+            replica_limit_ms, fanout_by_switch, msix, server, spin_us, log, log_format)
     }
 
     /// Checks everything and fills in the defaults.
@@ -155,6 +171,19 @@ impl Settings {
         range("clear-at", hib.clear_at.into(), clear, "at least 1 and less than --congest-at")?;
         hib.intake_limit = self.intake_limit.unwrap_or(hib.intake_limit);
         range("intake-limit", hib.intake_limit.into(), hib.intake_limit >= 256, "at least 256")?;
+        let mib = |given: Option<u32>, default: u64| given.map_or(default, |mib| u64::from(mib) << 20);
+        hib.copies_limit = mib(self.copies_limit_mib, hib.copies_limit);
+        let limit = (hib_core::MAX_COPY..=1 << 40).contains(&hib.copies_limit);
+        range("copies-limit-mib", hib.copies_limit >> 20, limit, "16 (the longest copy) to 1048576")?;
+        hib.copies_congest_at = mib(self.copies_congest_mib, hib.copies_congest_at.min(hib.copies_limit));
+        let congest = (1 << 20..=hib.copies_limit).contains(&hib.copies_congest_at);
+        range("copies-congest-mib", hib.copies_congest_at >> 20, congest, "at least 1 and at most --copies-limit-mib")?;
+        hib.copies_clear_at = mib(self.copies_clear_mib, hib.copies_clear_at.min(hib.copies_congest_at / 2));
+        let clear = hib.copies_clear_at < hib.copies_congest_at;
+        range("copies-clear-mib", hib.copies_clear_at >> 20, clear, "less than --copies-congest-mib")?;
+        let dma_limit = self.dma_limit_gib.map_or(memory::DEFAULT_LIMIT, |gib| u64::from(gib) << 30);
+        let dma = (1 << 30..=1 << 46).contains(&dma_limit);
+        range("dma-limit-gib", dma_limit >> 30, dma, "1 to 65536")?;
         if let Some(credits) = self.credits {
             range("credits", credits.into(), (1..=2048).contains(&credits), "1 to 2048")?;
             hib.credits = [credits; 4];
@@ -185,11 +214,15 @@ impl Settings {
             pending,
             "1 to 1024: without one, no store could ever be made",
         )?;
+        if let Some(ms) = self.replica_limit_ms {
+            range("replica-limit-ms", ms, (10..=60_000).contains(&ms), "10 to 60000")?;
+            hib.replica_limit = ms * 1000;
+        }
         hib.fanout_by_switch = self.fanout_by_switch.unwrap_or(hib.fanout_by_switch);
         hib.msix = self.msix.unwrap_or(false);
         let spin = self.spin_us.unwrap_or(0);
         range("spin-us", spin, spin <= 1_000_000, "0 to 1000000")?;
-        Ok(shell::Config { socket, fabric, hib, spin })
+        Ok(shell::Config { socket, fabric, hib, spin, dma_limit })
     }
 }
 
@@ -213,8 +246,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
-                    congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
+                    congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncopies-congest-mib = 8\ncopies-clear-mib = 4\ncopies-limit-mib = 32\ndma-limit-gib = 64\ncredits = 9\ncontexts = 16\nimports = 20\n\
+                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
@@ -222,7 +255,8 @@ mod tests {
         let config = over.over(settings).config().unwrap();
         assert_eq!((config.hib.node, config.hib.load_limit, config.hib.clear_at), (2, 500_000, 50));
         assert!(config.hib.msix && !config.hib.fanout_by_switch);
-        assert_eq!(config.hib.pending_writes, 8);
+        assert_eq!((config.hib.pending_writes, config.hib.replica_limit), (8, 300_000));
+        assert_eq!((config.hib.copies_limit, config.dma_limit), (32 << 20, 64 << 30));
     }
 
     #[test]
@@ -238,7 +272,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named() {
-        let cases: [(&str, Settings); 16] = [
+        let cases: [(&str, Settings); 23] = [
             ("node", Settings { node: Some(64), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(5000), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(0), ..minimal() }),
@@ -248,10 +282,17 @@ mod tests {
             ("contexts", Settings { contexts: Some(100), ..minimal() }),
             ("contexts", Settings { contexts: Some(257), ..minimal() }),
             ("contexts", Settings { contexts: Some(512), ..minimal() }),
+            ("copies-limit-mib", Settings { copies_limit_mib: Some(15), ..minimal() }),
+            ("copies-congest-mib", Settings { copies_congest_mib: Some(0), ..minimal() }),
+            ("copies-congest-mib", Settings { copies_congest_mib: Some(1025), ..minimal() }),
+            ("copies-clear-mib", Settings { copies_clear_mib: Some(64), ..minimal() }),
+            ("dma-limit-gib", Settings { dma_limit_gib: Some(0), ..minimal() }),
+            ("dma-limit-gib", Settings { dma_limit_gib: Some(65537), ..minimal() }),
             ("imports", Settings { imports: Some(65535), ..minimal() }),
             ("node-bits", Settings { node_bits: Some(13), ..minimal() }),
             ("hold", Settings { hold: Some(0), ..minimal() }),
             ("holds", Settings { holds: Some(31), ..minimal() }),
+            ("replica-limit-ms", Settings { replica_limit_ms: Some(9), ..minimal() }),
             ("pending-writes", Settings { pending_writes: Some(0), ..minimal() }),
             ("pending-writes", Settings { pending_writes: Some(1025), ..minimal() }),
             ("socket", Settings { socket: None, ..minimal() }),
@@ -263,6 +304,8 @@ mod tests {
         assert_eq!(Settings { contexts: Some(256), ..minimal() }.config().unwrap().hib.contexts, 256);
         let settings = Settings { pending_writes: Some(1024), ..minimal() };
         assert_eq!(settings.config().unwrap().hib.pending_writes, 1024);
+        let small = Settings { copies_limit_mib: Some(16), ..minimal() }.config().unwrap().hib;
+        assert_eq!((small.copies_congest_at, small.copies_clear_at), (16 << 20, 8 << 20));
         // A small reserve brings the thresholds down with it.
         let config = Settings { reserve: Some(16), ..minimal() }.config().unwrap();
         assert!(config.hib.clear_at < config.hib.congest_at && config.hib.congest_at <= 16);

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then sends what
-//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever.
+//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever. A turn is short whatever a guest
+//! does: its messages are served for at most [`TURN`], and of its copies a few blocks are moved.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use telegraphos_wire::link::Frame;
 use crate::board::{Board, Clock};
 use crate::fabric_link::{FabricLink, RefusedByFabric};
 use crate::guard::Guard;
+use crate::intake::Intake;
 use crate::vfio::{Connection, Filled, Session, hang_up};
 
 /// What a server needs to know.
@@ -38,6 +40,8 @@ pub struct Config {
     pub hib: HibConfig,
     /// Microseconds to look for work before sleeping; 0 sleeps at once. Costs a processor.
     pub spin: u64,
+    /// Bytes of guest memory that may be mapped in all.
+    pub dma_limit: u64,
 }
 
 /// Why a server ended or did not start.
@@ -88,12 +92,10 @@ impl ShutdownHandle {
     }
 }
 
-/// Guest messages that fit into the socket between QEMU and us at least: fewer than these since it was last seen empty
-/// means that QEMU holds none back.
-const SOCKET_MESSAGES: u32 = 128;
-/// After more than that, the socket counts as dry only when it has been empty for this long (microseconds): QEMU refills it from
-/// a queue of its own a wake-up later.
-const DRY_AFTER: u64 = 2_000;
+/// Microseconds for which messages of the guest are served in one turn of the loop: what others ask of this board waits no longer.
+const TURN: u64 = 200;
+/// Messages between looks at the clock.
+const LOOK_EVERY: u32 = 16;
 
 /// The server of one board.
 #[derive(Debug)]
@@ -107,11 +109,11 @@ pub struct HibServer {
     shutdown: ShutdownHandle,
     clock: Clock,
     spin: u64,
-    /// Guest messages since the socket was last dry.
-    since_dry: u32,
-    /// When the last guest message came.
-    last_message: u64,
+    intake: Intake,
     messages: u64,
+    /// The socket has been left unread since it was last dry; how often that has begun.
+    paused: bool,
+    pauses: u64,
     /// Reused from turn to turn.
     frames: Vec<Frame>,
 }
@@ -119,7 +121,7 @@ pub struct HibServer {
 #[derive(Debug)]
 struct Client {
     connection: Connection,
-    /// Whole messages are in the buffer, left there because replies wait.
+    /// Whole messages are in the buffer, left there because replies wait, or for the next turn.
     unread: bool,
 }
 
@@ -151,21 +153,22 @@ impl HibServer {
     /// As [`HibServer::bind`], but stopped by a handle that exists already: a signal handler that is to remove the socket has to
     /// stand before there is one.
     pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
-        let Config { socket, fabric, hib, spin } = config;
+        let Config { socket, fabric, hib, spin, dma_limit } = config;
         let listener = Listener::bind(&socket, "--socket")?;
         Ok(HibServer {
             listener,
             link: FabricLink::new(&fabric, hib.node, hib.window, hib.offered()),
-            board: Board::new(hib),
+            board: Board::new(hib, dma_limit),
             session: Session::new(),
             client: None,
             guard: None,
             shutdown,
             clock: Clock::start(),
             spin,
-            since_dry: 0,
-            last_message: 0,
+            intake: Intake::new(0, 0),
             messages: 0,
+            paused: false,
+            pauses: 0,
             frames: Vec::new(),
         })
     }
@@ -201,10 +204,13 @@ impl HibServer {
                 let board = &mut self.board;
                 self.link.receive(now, |event| board.feed(event))?;
             }
-            if ready.client_in || self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full()) {
-                self.serve_client(now, ready.client_in);
-            } else {
-                self.maybe_dry(now);
+            self.board.turn();
+            if self.pause(now).is_some() && !ready.client_hung_up {
+                self.begin_pause(now);
+            } else if ready.client_in || self.has_unread() {
+                self.serve_client(now, ready.client_in, !ready.client_hung_up);
+            } else if self.intake.idle(now) {
+                self.dry();
             }
             // A client that has hung up makes room for the one that waits as soon as its last messages are served.
             if ready.listener && !(ready.client_hung_up && self.client.is_some()) {
@@ -263,15 +269,40 @@ impl HibServer {
 
     /// Microseconds until something must be done unasked; `None`: never.
     fn timeout(&self, now: u64) -> Option<u64> {
-        if self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full()) {
+        let pause = self.pause(now);
+        if pause.is_none() && self.has_unread() {
             return Some(0);
         }
-        let dry = (self.since_dry > 0).then(|| (self.last_message + DRY_AFTER).saturating_sub(now));
+        let dry = pause.or(self.intake.deadline()).map(|at| at.saturating_sub(now));
         let link = self.link.deadline().map(|at| at.saturating_sub(now));
         [self.board.wait(now), link, dry].into_iter().flatten().min()
     }
 
+    /// Until when the client's socket is to be left unread, if it is now.
+    fn pause(&self, now: u64) -> Option<u64> {
+        self.intake.pause(now, self.client.is_some() && self.board.hib().is_nearly_full())
+    }
+
+    /// Whole messages are in the buffer, and replies to them find room.
+    fn has_unread(&self) -> bool {
+        self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full())
+    }
+
+    fn begin_pause(&mut self, now: u64) {
+        if std::mem::replace(&mut self.paused, true) {
+            return;
+        }
+        self.pauses += 1;
+        if let Some(more) = self.board.limiter.admit("intake", now) {
+            let waiting = self.board.hib().waiting();
+            warn!(
+                "the guest has posted more than the network takes: {waiting} stores wait, and no more are taken in for a while{more}"
+            );
+        }
+    }
+
     fn poll(&self, timeout: Option<u64>) -> Result<Ready, ServeError> {
+        let paused = self.pause(self.clock.now()).is_some();
         let mut fds = [
             PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN),
@@ -281,7 +312,7 @@ impl HibServer {
         ];
         if let Some(client) = &self.client {
             let mut flags = PollFlags::empty();
-            if !client.connection.output.is_full() {
+            if !client.connection.output.is_full() && !paused {
                 flags |= PollFlags::IN;
             }
             if !client.connection.output.is_empty() {
@@ -327,6 +358,7 @@ impl HibServer {
                     }
                 }
                 self.client = Some(Client { connection: Connection::new(fd), unread: false });
+                self.intake = Intake::new(self.clock.now(), self.board.hib().config().load_limit);
                 debug!("a client has connected");
             }
             Ok(Some(second)) => {
@@ -349,7 +381,7 @@ impl HibServer {
     }
 
     /// One receive and all messages in it, as far as the replies find room.
-    fn serve_client(&mut self, now: u64, readable: bool) {
+    fn serve_client(&mut self, now: u64, readable: bool, pauses: bool) {
         let Some(client) = &mut self.client else { return };
         let mut drained = false;
         let mut closed = None;
@@ -374,15 +406,18 @@ impl HibServer {
         let Connection { input, output, .. } = &mut client.connection;
         client.unread = false;
         let introduced = self.session.negotiated();
+        let mut served = 0u32;
         loop {
-            if output.is_full() {
+            served += 1;
+            // What has been received may be more than the reserve has room for.
+            let paused = self.intake.pause(now, pauses && self.board.hib().is_nearly_full()).is_some();
+            if paused || output.is_full() || (served % LOOK_EVERY == 0 && self.clock.now() >= now + TURN) {
                 client.unread = true;
                 break;
             }
             match input.message() {
                 Ok(Some(message)) => {
-                    self.since_dry = self.since_dry.saturating_add(1);
-                    self.last_message = now;
+                    self.intake.message(now);
                     self.messages += 1;
                     if let Err(refused) = self.session.handle(message, &mut self.board, output) {
                         if let Some(more) = self.board.limiter.admit("message", now) {
@@ -400,32 +435,24 @@ impl HibServer {
                 }
             }
         }
+        let unread = client.unread;
         if !introduced && self.session.negotiated() {
             info!("QEMU has connected");
         }
         if let Some(why) = closed {
             self.client_gone(&why);
-        } else if drained && self.since_dry < SOCKET_MESSAGES {
-            self.dry();
-        }
-    }
-
-    fn maybe_dry(&mut self, now: u64) {
-        if self.since_dry > 0 && now >= self.last_message + DRY_AFTER {
+        } else if drained && !unread && self.intake.drained(now) {
             self.dry();
         }
     }
 
     fn dry(&mut self) {
-        if self.since_dry > 0 {
-            self.since_dry = 0;
-            self.board.feed(Event::IntakeDry);
-        }
+        self.paused = false;
+        self.board.feed(Event::IntakeDry);
     }
 
     fn client_gone(&mut self, why: &str) {
         self.client = None;
-        self.since_dry = 0;
         // One that never introduced itself (somebody looked whether we are alive) was no QEMU, and the board has not changed.
         if self.session.negotiated() {
             info!("QEMU has gone ({why}); ready for the next one");
@@ -434,6 +461,11 @@ impl HibServer {
             debug!("a connection ended before it began: {why}{more}");
         }
         self.session.end();
+    }
+
+    /// How often the client's socket was left unread for a while.
+    pub fn pauses(&self) -> u64 {
+        self.pauses
     }
 
     /// Messages of clients so far.

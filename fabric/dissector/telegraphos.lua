@@ -9,7 +9,7 @@ local proto = Proto("telegraphos", "Telegraphos")
 
 -- Where everything is: fields are { name, offset, bytes, how to show it }.
 local wire = {
-  PROTOCOL_VERSION = 1,
+  PROTOCOL_VERSION = 2,
   HEAD_LEN = 8,
   HEADER_LEN = 56,
   MAX_LEN = 16452,
@@ -26,7 +26,7 @@ local wire = {
 }
 wire.values = {
   Class = { [0] = "Enqueue", [1] = "Request", [2] = "Reflected", [3] = "Reply", },
-  Status = { [0] = "Ok", [1] = "Unmapped", [2] = "Rights", [3] = "Stale", [4] = "NotGranted", [5] = "Bounds", [6] = "NodeDown", [7] = "LinkDown", [8] = "Timeout", [9] = "Cut", [10] = "BadSize", [11] = "BadNode", [12] = "PrivateMemory", [13] = "MemoryFault", [14] = "NoSegment", [15] = "Denied", [16] = "Busy", [17] = "Invalid", [18] = "NoSpace", [19] = "Reset", [20] = "Aperture", [21] = "NameTaken", [22] = "BadKey", [23] = "Overlap", [24] = "Length", [25] = "NotLocal", [26] = "Argument", [27] = "QueueHeader", [28] = "NotQueue", [29] = "NoHold", [30] = "NotHome", [31] = "Invalidated", [32] = "Moving", },
+  Status = { [0] = "Ok", [1] = "Unmapped", [2] = "Rights", [3] = "Stale", [4] = "NotGranted", [5] = "Bounds", [6] = "NodeDown", [7] = "LinkDown", [8] = "Timeout", [9] = "Cut", [10] = "BadSize", [11] = "BadNode", [12] = "PrivateMemory", [13] = "MemoryFault", [14] = "NoSegment", [15] = "Denied", [16] = "Busy", [17] = "Invalid", [18] = "NoSpace", [19] = "Reset", [20] = "Aperture", [21] = "NameTaken", [22] = "BadKey", [23] = "Overlap", [24] = "Length", [25] = "NotLocal", [26] = "Argument", [27] = "QueueHeader", [28] = "NotQueue", [29] = "NoHold", [30] = "NotHome", [31] = "Invalidated", [32] = "Moving", [33] = "BadName", },
   Refusal = { [1] = "NodeTaken", [2] = "NodeRange", [3] = "Version", [4] = "NodeBits", [5] = "OffsetBits", [6] = "Handshake", [7] = "Protocol", [8] = "Elsewhere", [9] = "Topology", [10] = "NoTrunk", [11] = "Silent", [12] = "Rate", },
   Rights = { [1] = "read", [2] = "write", [4] = "atomic", [8] = "enqueue", [16] = "dma", },
   Atomic = { [1] = "Swap", [2] = "Add", [3] = "CompareSwap", },
@@ -68,23 +68,23 @@ wire.frames = {
 }
 wire.packets = {
   [1] = { name = "write", class = 1, len = 56, check = "Access", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, } },
+    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
   [2] = { name = "read", class = 1, len = 56, check = "Access", tail = "None",
     fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "context", 48, 2, "Dec" }, } },
   [3] = { name = "lookup", class = 1, len = 144, check = "None", tail = "None",
     fields = { { "rights", 52, 2, "Rights" }, { "name", 56, 64, "Text" }, { "secret", 120, 16, "Bytes" }, { "uid", 136, 4, "Dec" }, } },
   [4] = { name = "atomic", class = 1, len = 64, check = "Word", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "operation", 3, 1, "Atomic" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "operand", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "compare", 56, 8, "Hex" }, } },
+    fields = { { "size", 2, 1, "Dec" }, { "operation", 3, 1, "Atomic" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "operand", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, { "compare", 56, 8, "Hex" }, } },
   [5] = { name = "read-block", class = 1, len = 56, check = "Block", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, } },
   [6] = { name = "write-block", class = 1, len = 56, check = "Block", tail = "Block",
-    fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, } },
+    fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
   [7] = { name = "enqueue", class = 0, len = 56, check = "Word", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "after", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, } },
+    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "after", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
   [8] = { name = "reserve", class = 1, len = 56, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "imports", 44, 4, "Dec" }, } },
   [9] = { name = "update", class = 1, len = 56, check = "Access", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, } },
+    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
   [10] = { name = "join", class = 1, len = 56, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "keep", 44, 4, "Flag" }, { "mode", 48, 2, "Dec" }, } },
   [11] = { name = "leave", class = 1, len = 56, check = "None", tail = "None",
@@ -135,6 +135,8 @@ wire.records = {
     fields = { { "missing", 0, 8, "Dec" }, } },
   [250] = { name = "end", len = 8, check = "None", tail = "None",
     fields = { { "records", 0, 8, "Dec" }, } },
+  [251] = { name = "state", len = 4, check = "None", tail = "Text",
+    fields = { { "more", 0, 4, "Dec" }, } },
 }
 
 -- Each field has one type, whatever its width here or there: Wireshark reads 1 to 4 bytes into a 32-bit field.

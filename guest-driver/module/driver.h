@@ -482,6 +482,9 @@ struct tg_memory {
  * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
  * @cookies: Counts the launches in special mode, to number them.
  * @special_slots: Slots of the context in use by them.
+ * @congested: What its processes have launched or stored to its context page waits at
+ *	the board. Under map_lock.
+ * @calm: Faults that wait for the end of that.
  * @taken_used: Words of the status page in use by own imports. Under
  *	tg_device.lock.
  */
@@ -505,6 +508,8 @@ struct tg_file {
 	struct eventfd_ctx *notify;
 	atomic64_t cookies;
 	DECLARE_BITMAP(special_slots, TG_CONTEXT_SLOT_COUNT);
+	bool congested;
+	wait_queue_head_t calm;
 	DECLARE_BITMAP(taken_used, TG_TAKEN_WORDS);
 };
 
@@ -913,6 +918,7 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma);
 void tg_zap(struct tg_object *obj);
 void tg_zap_unit(struct tg_object *obj, u32 unit);
 void tg_zap_all(struct tg_device *tg);
+void tg_zap_context(struct tg_file *file);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
 /* launch.c */
@@ -985,6 +991,7 @@ int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
 /* file.c */
 void tg_file_put(struct tg_file *file);
 void tg_context_event(struct tg_device *tg, u32 context);
+void tg_context_state_event(struct tg_device *tg, u32 context, u64 value);
 void tg_contexts_lost(struct tg_device *tg);
 extern const struct file_operations tg_fops;
 

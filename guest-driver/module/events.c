@@ -89,6 +89,9 @@ static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value
 	case TG_EVENT_CONTEXT:
 		tg_context_event(tg, index);
 		break;
+	case TG_EVENT_CONTEXT_STATE:
+		tg_context_state_event(tg, index, value);
+		break;
 	case TG_EVENT_COUNTER:
 		tg_counter_event(tg, index, value);
 		break;

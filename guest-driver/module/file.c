@@ -114,6 +114,36 @@ void tg_context_event(struct tg_device *tg, u32 context)
 }
 
 /**
+ * tg_context_state_event() - the board reports the state of a context
+ * @tg: Board.
+ * @context: Context number, as the board names it.
+ * @value: All of its present state: TG_CONTEXT_* bits.
+ *
+ * A context closed while it is congested is reported once more, so that a file that
+ * gets its number does not wait for ever.
+ */
+void tg_context_state_event(struct tg_device *tg, u32 context, u64 value)
+{
+	bool congested = value & TG_CONTEXT_CONGESTED;
+	struct tg_file *file = NULL;
+
+	down_write(&tg->map_lock);
+	mutex_lock(&tg->lock);
+	/* Its file may have been closed since. */
+	if (context < tg->contexts)
+		file = tg->files[context];
+	if (file && file->congested != congested) {
+		WRITE_ONCE(file->congested, congested);
+		if (congested)
+			tg_zap_context(file);
+		else
+			wake_up_all(&file->calm);
+	}
+	mutex_unlock(&tg->lock);
+	up_write(&tg->map_lock);
+}
+
+/**
  * tg_contexts_lost() - wakes everyone who waits for an event of a lost board
  * @tg: Board, gone.
  */
@@ -128,6 +158,7 @@ void tg_contexts_lost(struct tg_device *tg)
 		if (!file)
 			continue;
 		wake_up_all(&file->wait);
+		wake_up_all(&file->calm);
 		if (file->notify)
 			tg_eventfd_signal(file->notify);
 	}
@@ -198,6 +229,7 @@ static int tg_open(struct inode *inode, struct file *filp)
 	INIT_WORK(&file->work, tg_file_work);
 	init_completion(&file->closed);
 	init_waitqueue_head(&file->wait);
+	init_waitqueue_head(&file->calm);
 	/* A key that can be foreseen protects nothing: early in boot this waits. */
 	err = get_random_bytes_wait(&file->key, sizeof(file->key));
 	if (err)
@@ -322,11 +354,19 @@ static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
 	return events;
 }
 
-/* NUL-padded, not empty. */
+/*
+ * Printable ASCII, NUL-padded, not empty: it is written to logs, and no two names look
+ * alike. The board refuses others, too.
+ */
 static bool tg_name_is_valid(const u8 name[64])
 {
 	size_t length = strnlen(name, 64);
+	size_t i;
 
+	for (i = 0; i < length; i++) {
+		if (name[i] < ' ' || name[i] > '~')
+			return false;
+	}
 	return length && length < 64 && !memchr_inv(name + length, 0, 64 - length);
 }
 

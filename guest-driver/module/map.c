@@ -20,6 +20,10 @@
  * A replicated segment's copy can only be read (SPEC E22b). Stores go through the
  * plain window of its own import, which is mapped under a kind of its own. Who touches a
  * page of it that is not valid waits until it is, see replica_pages.c.
+ *
+ * A context page is taken away while what its processes have launched or stored
+ * there waits at the board, as the windows of an import are. Each file's has mmap
+ * offsets of its own for that, though all are asked for by the same.
  */
 #include <linux/file.h>
 #include <linux/mm.h>
@@ -83,14 +87,28 @@ void tg_zap_all(struct tg_device *tg)
 }
 
 /**
+ * tg_zap_context() - removes a file's context page from all page tables
+ * @file: File, whose state already keeps faults from filling it again. The caller
+ *	holds map_lock for writing.
+ */
+void tg_zap_context(struct tg_file *file)
+{
+	lockdep_assert_held_write(&file->tg->map_lock);
+	unmap_mapping_range(file->tg->mapping_inode->i_mapping,
+			    tg_mmap_offset(TG_MMAP_CONTEXT, file->context), PAGE_SIZE, 1);
+}
+
+/**
  * struct tg_pause - what a page fault waits for
- * @obj: The object that is touched.
+ * @file: Of a context that is congested: its file, else NULL.
+ * @obj: The object that is touched; NULL for a context.
  * @wait: Where it waits.
  * @tries: Of an import whose stores are congested: NULL. Of a page that is not valid:
  *	where its tries to become so are counted.
  * @before: How many there had been.
  */
 struct tg_pause {
+	struct tg_file *file;
 	struct tg_object *obj;
 	wait_queue_head_t *wait;
 	const u32 *tries;
@@ -99,6 +117,8 @@ struct tg_pause {
 
 static bool tg_pause_is_over(const struct tg_pause *pause)
 {
+	if (pause->file)
+		return !READ_ONCE(pause->file->congested) || tg_gone(pause->file->tg);
 	if (READ_ONCE(pause->obj->dead) || tg_gone(pause->obj->tg))
 		return true;
 	if (pause->tries)
@@ -134,13 +154,15 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 
 	/* The mapping may go; the file keeps this module, too. */
 	filp = get_file(vmf->vma->vm_file);
-	kref_get(&pause->obj->ref);
+	if (pause->obj)
+		kref_get(&pause->obj->ref);
 	release_fault_lock(vmf);
 	if (flags & FAULT_FLAG_USER && flags & FAULT_FLAG_INTERRUPTIBLE)
 		wait_event_interruptible(*pause->wait, tg_pause_is_over(pause));
 	else
 		wait_event_killable(*pause->wait, tg_pause_is_over(pause));
-	tg_object_put(pause->obj);
+	if (pause->obj)
+		tg_object_put(pause->obj);
 	fput(filp);
 	return VM_FAULT_RETRY;
 }
@@ -148,6 +170,14 @@ static vm_fault_t tg_fault_wait(struct vm_fault *vmf, const struct tg_pause *pau
 static vm_fault_t tg_fault_congested(struct vm_fault *vmf, struct tg_remote *remote)
 {
 	const struct tg_pause pause = { .obj = &remote->obj, .wait = &remote->wait };
+
+	return tg_fault_wait(vmf, &pause);
+}
+
+/* The open file keeps its context's state, see tg_fault_wait(). */
+static vm_fault_t tg_fault_context(struct vm_fault *vmf, struct tg_file *file)
+{
+	const struct tg_pause pause = { .file = file, .wait = &file->calm };
 
 	return tg_fault_wait(vmf, &pause);
 }
@@ -235,6 +265,10 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 
 	switch (kind) {
 	case TG_MMAP_CONTEXT:
+		if (file->congested) {
+			up_read(&tg->map_lock);
+			return tg_fault_context(vmf, file);
+		}
 		pfn = (tg->contexts_base + ((u64)file->context << TG_UNIT_SHIFT)) >> PAGE_SHIFT;
 		break;
 	case TG_MMAP_STATUS:
@@ -437,6 +471,8 @@ int tg_mmap(struct file *filp, struct vm_area_struct *vma)
 			goto err_put;
 		return 0;
 	}
+	if (kind == TG_MMAP_CONTEXT)
+		vma->vm_pgoff |= (unsigned long)file->context << TG_PGOFF_HANDLE_SHIFT;
 	vma->vm_private_data = obj;
 	vma->vm_ops = &tg_vm_ops;
 	return 0;

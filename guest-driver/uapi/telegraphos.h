@@ -126,7 +126,7 @@
 #define TG_CAP_MSIX 0x1
 /* STATUS: the link to the fabric is up. */
 #define TG_STATUS_LINK_UP 0x1
-/* STATUS: some import is congested. */
+/* STATUS: some import or context is congested. */
 #define TG_STATUS_CONGESTED 0x2
 /* STATUS: ERROR holds an error. */
 #define TG_STATUS_ERROR 0x4
@@ -208,6 +208,8 @@
 #define TG_ERR_INVALIDATED 0x1f
 /* The page is moving to another home; the store is sent there. */
 #define TG_ERR_MOVING 0x20
+/* The name is not 1 to 63 printable ASCII characters, with NUL behind them. */
+#define TG_ERR_BAD_NAME 0x21
 
 /* Rights */
 /* Loads. */
@@ -464,12 +466,18 @@ _Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
 #define TG_EVENT_QUEUE 0x8
 /* A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`. */
 #define TG_EVENT_REPLICA 0x9
+/* State of context `index` changed; value = TG_CONTEXT_CONGESTED or 0. */
+#define TG_EVENT_CONTEXT_STATE 0xa
 
 /* IMPORT_STATE bits */
 /* Stores wait */
 #define TG_IMPORT_CONGESTED 0x1
 /* A store was lost */
 #define TG_IMPORT_CUT 0x2
+
+/* CONTEXT_STATE bits */
+/* Its stores or launches wait */
+#define TG_CONTEXT_CONGESTED 0x1
 
 /* COUNTER bits */
 /* The reads counter went to 0 */
@@ -505,7 +513,7 @@ struct tg_event {
 _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 
 /* Contexts */
-/* Number of contexts. */
+/* Most contexts of a board: the word of an argument names one in 8 bits. */
 #define TG_CONTEXT_COUNT 0x100
 /* Slots per context. */
 #define TG_CONTEXT_SLOT_COUNT 0x40
@@ -523,12 +531,14 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 #define TG_CONTEXT_OPERAND 0x0
 /* Launch register: value a compare-and-swap compares with. */
 #define TG_CONTEXT_COMPARE 0x8
-/* Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the first argument's address in 51:48, of the second's in 55:52. */
+/* Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the first argument's address in 51:48, of the second's in 55:52. For FETCH, the operation in 63:56. */
 #define TG_CONTEXT_LENGTH 0x10
 /* Launch register: `operation << 56 | flags << 48 | cookie`; starts it. */
 #define TG_CONTEXT_LAUNCH 0x18
 /* Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`. */
 #define TG_CONTEXT_QUEUE_ARM 0xc00
+/* Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k is 8 * k further. */
+#define TG_CONTEXT_FETCH 0xe00
 /* Size of the status page in bytes. */
 #define TG_CONTEXT_STATUS_SIZE 0x1000
 

@@ -143,7 +143,14 @@ impl Board {
     /// An element arrives.
     pub(crate) fn element(&mut self, src: NodeId, tag: u32, data: u32) -> Reaction {
         // After the reservation, the one request of each node.
-        let body = Body::Enqueue { at: self.queue(), context: 0, epoch: ImportEpoch::default(), size: 4, data: data.into(), after: 1 };
+        let body = Body::Enqueue {
+            at: self.queue(),
+            context: 0,
+            epoch: ImportEpoch::default(),
+            size: 4,
+            data: data.into(),
+            after: 1,
+        };
         self.arrive(src, tag, body)
     }
 
@@ -157,7 +164,10 @@ impl Board {
     pub(crate) fn arm(&mut self, seen: u32) -> Reaction {
         let offset = u64::from(CONTEXT) * UNIT + context::QUEUE_ARM;
         let data = u64::from(PAGE) << 32 | u64::from(seen);
-        self.react(Event::Write { bar: Bar::Contexts, offset, size: 8, data }, None)
+        let reaction = self.react(Event::Write { bar: Bar::Contexts, offset, size: 8, data }, None);
+        // A modelled processor never runs ahead of the board; else the number of its stores would be part of each state.
+        self.react(Event::IntakeDry, None);
+        reaction
     }
 
     /// The driver tells the queue to go on.

@@ -29,6 +29,8 @@ c_consts! {
         QUEUE = 8,
         /// A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`.
         REPLICA = 9,
+        /// State of context `index` changed; value = TG_CONTEXT_CONGESTED or 0.
+        CONTEXT_STATE = 10,
     }
 }
 
@@ -36,6 +38,9 @@ c_consts! {
 pub const IMPORT_CONGESTED: u64 = 1;
 /// IMPORT_STATE: a store of this import was lost; later ones are dropped until IMPORT_ACK.
 pub const IMPORT_CUT: u64 = 2;
+
+/// CONTEXT_STATE: stores to this context's page, or what it has launched, wait; the driver must stop its processes.
+pub const CONTEXT_CONGESTED: u64 = 1;
 
 /// COUNTER: the reads counter went to 0.
 pub const COUNTER_READS: u64 = 1;

@@ -111,6 +111,11 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
     )?;
     table(
         out,
+        "CONTEXT_STATE bits",
+        &[("TG_CONTEXT_CONGESTED", event::CONTEXT_CONGESTED, "Its stores or launches wait")],
+    )?;
+    table(
+        out,
         "COUNTER bits",
         &[
             ("TG_COUNTER_READS", event::COUNTER_READS, "The reads counter went to 0"),

@@ -148,7 +148,7 @@ c_consts! {
         CAP_MSIX = 1,
         /// STATUS: the link to the fabric is up.
         STATUS_LINK_UP = 1,
-        /// STATUS: some import is congested.
+        /// STATUS: some import or context is congested.
         STATUS_CONGESTED = 2,
         /// STATUS: ERROR holds an error.
         STATUS_ERROR = 4,

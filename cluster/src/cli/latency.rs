@@ -119,7 +119,13 @@ impl Node {
     /// A store to node `peer`, and its answer.
     fn ping(&mut self, peer: NodeId, tag: u32) -> std::io::Result<()> {
         let at = RemoteAddr { page: 0, offset: 0, generation: 0 };
-        let body = Body::Write { at, context: 0, epoch: telegraphos_wire::ImportEpoch::default(), size: 8, data: u64::from(tag) };
+        let body = Body::Write {
+            at,
+            context: 0,
+            epoch: telegraphos_wire::ImportEpoch::default(),
+            size: 8,
+            data: u64::from(tag),
+        };
         let target = self.peers.get(&peer).copied().unwrap_or(0);
         self.send(&Frame::Packet(Packet {
             src: self.node,

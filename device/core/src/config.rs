@@ -21,10 +21,17 @@ pub struct HibConfig {
     pub congest_at: u32,
     /// Waiting stores of one import at which the congestion ends.
     pub clear_at: u32,
-    /// Waiting stores of the whole board (the reserve) at which a further store cuts its import.
+    /// Waiting stores of the whole board (the reserve), 40 bytes each, half of them divided among the open imports: a store beyond what its
+    /// import may have cuts the import.
     pub reserve: u32,
     /// Guest messages without a dry socket at which the importing processes are stopped.
     pub intake_limit: u32,
+    /// Bytes of unfinished copies of one context at which it becomes congested.
+    pub copies_congest_at: u64,
+    /// Bytes of unfinished copies of one context at which its congestion ends.
+    pub copies_clear_at: u64,
+    /// Bytes of unfinished copies of one context beyond which a further one is refused ([`telegraphos_wire::Status::NoSpace`]).
+    pub copies_limit: u64,
     /// Packets of each class this board offers to take; see [`HibConfig::offered`].
     pub credits: [u32; 4],
     /// The board uses MSI-X instead of MSI.
@@ -45,6 +52,9 @@ pub struct HibConfig {
     pub pending_writes: u16,
     /// A multicast to all copies of a page is one packet, which the switch copies; else one packet for each copy.
     pub fanout_by_switch: bool,
+    /// Longest time that a copy may take to acknowledge what its home has sent, and a home to fill a copy, in microseconds
+    /// (`docs/replication.md`, "Silent copies and homes").
+    pub replica_limit: u64,
     /// How arguments are told apart.
     pub launching: Launching,
     /// A deliberate bug that a check must find.
@@ -81,6 +91,10 @@ pub enum Bug {
     DropWhenFull,
     /// Loss: a store behind a lost one of the same import is still sent.
     PassLostStore,
+    /// Loads: a node that was silent stays so, whatever it answers.
+    SilentForEver,
+    /// Reserve: it is the stores' of all imports, without shares.
+    ShareWholeReserve,
     /// Credits: a destination that takes nothing may hold all of them.
     ShareAllCredits,
     /// I8, loss: the receiver of a store that it refuses performs those behind it.
@@ -131,8 +145,42 @@ pub enum Bug {
     AcknowledgeMissed,
     /// E19: an invalid copy is acknowledged while processors have it mapped.
     AcknowledgeMapped,
+    /// E20: a page that is replicated no more takes stores and atomics until it is revoked.
+    ServeResigned,
+    /// Silence: a copy that acknowledges nothing is waited for without limit.
+    KeepSilentCopies,
+    /// Silence: a home that has accepted a join and sends no content is waited for without limit.
+    KeepSilentHomes,
+    /// Accounts: a new copy is filled as fast as memory is read, whatever its node has taken.
+    FillAtOnce,
+    /// Accounts: requests that wait for copies take places of the window that ordinary requests need.
+    ForwardsShareWindow,
+    /// Accounts: hold slots are for those who ask first.
+    UnsharedHolds,
+    /// Accounts: the receiver's word is taken for how many elements an import may have on their way.
+    BelieveHolds,
+    /// Accounts: a guest publishes as many names as it likes.
+    EndlessNames,
+    /// Protection: a lookup says of a segment that it exists to nodes that no grant of it admits.
+    TellOfSegments,
+    /// s1, "owner" without a local update: a copy's own store is in its memory when it comes back, not before.
+    NoLocalUpdate,
     /// Reset: a request whose page's work was under way stays at the head of its queue.
     ForgetWork,
+    /// Turns: a copy within this node is made in one event.
+    CopyAtOnce,
+    /// Turns: copies of a context with many of them come before those of one with few.
+    TurnsByOperation,
+    /// Accounts: a context's unfinished copies are not counted.
+    UnboundedCopies,
+    /// Accounts: status words that wait for bus mastering are not counted.
+    UnboundedStatusWords,
+    /// Congestion: the end of a context's congestion is no event.
+    ForgetContextClear,
+    /// Contract 4: a load that performs an atomic is not answered at the limit.
+    FetchWithoutLimit,
+    /// I14: a load that performs an atomic leaves its arguments for the next.
+    FetchKeepsArguments,
 }
 
 impl HibConfig {
@@ -145,8 +193,11 @@ impl HibConfig {
             outstanding: 64,
             congest_at: 1024,
             clear_at: 256,
-            reserve: 262_144,
+            reserve: 1 << 20,
             intake_limit: 8192,
+            copies_congest_at: 64 << 20,
+            copies_clear_at: 16 << 20,
+            copies_limit: 1 << 30,
             credits: [telegraphos_wire::link::DEFAULT_CREDITS; 4],
             msix: false,
             contexts: 256,
@@ -157,6 +208,7 @@ impl HibConfig {
             holds: 8192,
             pending_writes: 32,
             fanout_by_switch: true,
+            replica_limit: 2_000_000,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

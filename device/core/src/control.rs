@@ -104,7 +104,7 @@ impl Hib {
                 if self.link.is_some() {
                     bits |= regs::STATUS_LINK_UP;
                 }
-                if self.issuer.any_congested() {
+                if self.issuer.any_congested() || self.launcher.any_stopped() {
                     bits |= regs::STATUS_CONGESTED;
                 }
                 if self.registers.error != 0 {
@@ -237,7 +237,7 @@ impl Hib {
     fn execute(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Option<Completion> {
         let result = match command.opcode {
             admin::CONTEXT_OPEN => self.context_open(command),
-            admin::CONTEXT_CLOSE => match self.context_close(slot, command) {
+            admin::CONTEXT_CLOSE => match self.context_close(slot, command, out) {
                 Ok(true) => Ok(()),
                 Ok(false) => return None,
                 Err(status) => Err(status),
@@ -344,9 +344,16 @@ impl Hib {
     }
 
     /// Closes a context; `Ok(false)` if its status page is still to be written.
-    fn context_close(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+    fn context_close(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
+        let quiets = self.issuer.contexts.get(&command.context).map_or(0, |context| context.quiets.len());
         self.issuer.close_context(command.context)?;
-        self.launcher.forget_context(command.context);
+        for _ in 0..quiets {
+            // Forgotten with their context.
+            self.launcher.give_word(command.context);
+        }
+        if self.launcher.forget_context(command.context) {
+            self.cause(Cause::ContextState(command.context), out);
+        }
         let done = !self.writes_status(command.context);
         if !done {
             self.admin.closing.insert(command.context, slot);

@@ -17,6 +17,7 @@ pub(crate) enum Cause {
     LinkState,
     Error,
     Context(u16),
+    ContextState(u16),
     Counter(u16),
     Queue(u32),
     Replica(u32),
@@ -78,6 +79,7 @@ impl Hib {
             Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.link.is_some())),
             Cause::Error => (event::ERROR, 0, self.registers.error),
             Cause::Context(context) => (event::CONTEXT, context, 0),
+            Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.context_state(context)),
             Cause::Replica(page) => {
                 let (home, value) = self.replica_event(page);
                 (event::REPLICA, home, value)

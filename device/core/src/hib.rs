@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board: its state, the dispatch of events, and the order of its own stores into guest memory.
 
+use crate::config::Bug;
 use crate::control::{Admin, Registers};
 use crate::counters;
 use crate::events::{Cause, EventQueue};
 use crate::imports::Issuer;
-use crate::launch::Launcher;
+use crate::launch::{Launcher, TURN_BLOCKS};
 use crate::serve::Server;
 use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, Notice, Step, StepId, StepResult};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::Shares;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Class, NodeId, Packet, Status};
@@ -20,6 +21,8 @@ pub struct Counters {
     pub stores: u64,
     /// Remote loads accepted.
     pub loads: u64,
+    /// Remote loads answered all-ones at once, since an earlier one to that node timed out and the node has been silent since.
+    pub silent_loads: u64,
     /// Requests served for others (and for itself).
     pub served: u64,
     /// Requests of others refused.
@@ -42,6 +45,8 @@ pub struct Counters {
     pub overflows: u64,
     /// Stores that this node sent to copies as their home, counted once for each copy.
     pub reflected: u64,
+    /// Copies that were dropped because they did not acknowledge in time.
+    pub silent_copies: u64,
     /// Times a store of this node waited for a pending-write counter.
     pub counter_stalls: u64,
     /// Arguments refused for their key or context.
@@ -119,11 +124,72 @@ pub(crate) struct Job {
     pub(crate) then: Then,
     /// The context whose status page this is: it cannot be closed before.
     pub(crate) context: Option<u16>,
+    /// It holds a unit of its context's account of status words.
+    charged: bool,
+    /// The first of its stores is a step in flight.
+    storing: bool,
+}
+
+/// Things under the lowest numbers that are free: so that boards in the same state behave alike, whatever their past.
+#[derive(Clone, Debug, Hash)]
+struct Numbered<T> {
+    used: BTreeMap<u64, T>,
+    /// Numbers below the highest used one that are free.
+    free: BTreeSet<u64>,
+}
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Numbered<T> {
+        Numbered { used: BTreeMap::new(), free: BTreeSet::new() }
+    }
+}
+
+impl<T> Numbered<T> {
+    fn insert(&mut self, thing: T) -> u64 {
+        // With no number free below the highest, those in use are 0 to their count.
+        let number = self.free.pop_first().unwrap_or(self.used.len() as u64);
+        self.used.insert(number, thing);
+        number
+    }
+
+    fn remove(&mut self, number: u64) -> Option<T> {
+        let thing = self.used.remove(&number)?;
+        match self.used.last_key_value() {
+            Some((last, _)) if *last > number => {
+                self.free.insert(number);
+            }
+            last => {
+                let end = last.map_or(0, |(last, _)| last + 1);
+                self.free.split_off(&end);
+            }
+        }
+        Some(thing)
+    }
+
+    fn clear(&mut self) {
+        self.used.clear();
+        self.free.clear();
+    }
 }
 
 /// The lowest number that is not in use: so that boards in the same state go on alike, whatever their past.
 pub(crate) fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
     (0..).zip(used.keys()).find(|(free, used)| free != *used).map_or(used.len() as u64, |(free, _)| free)
+}
+
+/// What may still be begun before the shell's loop serves other events.
+#[derive(Clone, Debug, Hash)]
+struct Turn {
+    /// Blocks of copies.
+    blocks: u32,
+    /// The next turn has been asked for.
+    asked: bool,
+}
+
+impl Default for Turn {
+    fn default() -> Turn {
+        Turn { blocks: TURN_BLOCKS, asked: false }
+    }
 }
 
 impl std::hash::Hash for Hib {
@@ -132,8 +198,9 @@ impl std::hash::Hash for Hib {
             config: _, now: _, counters: _, bus_master, incarnation, link, registers, admin, events, issuer, ..
         } = self;
         (bus_master, incarnation, link, registers, admin, events, issuer).hash(state);
-        let Hib { server, launcher, page_counters, steps, jobs, counting, resetting, resets, returned, .. } = self;
-        (server, launcher, page_counters, steps, jobs, counting, resetting, resets, returned).hash(state);
+        let Hib { server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets, returned, .. } =
+            self;
+        (server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets, returned).hash(state);
     }
 }
 
@@ -155,8 +222,11 @@ pub struct Hib {
     pub(crate) server: Server,
     pub(crate) launcher: Launcher,
     pub(crate) page_counters: counters::Counters,
-    steps: BTreeMap<StepId, Purpose>,
-    jobs: BTreeMap<u64, Job>,
+    steps: Numbered<Purpose>,
+    jobs: Numbered<Job>,
+    /// Jobs of each context.
+    status_jobs: BTreeMap<u16, u32>,
+    turn: Turn,
     /// Counting words of status pages that are being stored, and what they are to hold in the end.
     counting: BTreeMap<u64, u64>,
     resetting: bool,
@@ -173,7 +243,7 @@ impl Hib {
         Hib {
             issuer: Issuer::new(&config),
             server: Server::new(&config),
-            launcher: Launcher::default(),
+            launcher: Launcher::new(&config),
             page_counters: counters::Counters::default(),
             now: 0,
             bus_master: false,
@@ -182,8 +252,10 @@ impl Hib {
             registers: Registers::default(),
             admin: Admin::default(),
             events: EventQueue::default(),
-            steps: BTreeMap::new(),
-            jobs: BTreeMap::new(),
+            steps: Numbered::default(),
+            jobs: Numbered::default(),
+            status_jobs: BTreeMap::new(),
+            turn: Turn::default(),
             counting: BTreeMap::new(),
             resetting: false,
             resets: 0,
@@ -210,12 +282,13 @@ impl Hib {
 
     /// Whether no guest-memory step is in flight.
     pub fn is_quiescent(&self) -> bool {
-        self.steps.is_empty()
+        self.steps.used.is_empty()
     }
 
     /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        self.issuer.deadline()
+        let waits = [self.issuer.deadline(), self.launcher.deadline(), self.server.replicas.deadline()];
+        waits.into_iter().flatten().min()
     }
 
     /// Takes one event and appends what is to be done. Never panics.
@@ -226,8 +299,7 @@ impl Hib {
                     let data = self.read_register(offset, size, out);
                     out.push(Action::ReadDone { token, data });
                 }
-                // The context page is for stores; results arrive in the status page.
-                Bar::Contexts => out.push(Action::ReadDone { token, data: 0 }),
+                Bar::Contexts => self.context_read(token, offset, size, out),
                 Bar::Window => self.load(token, offset, size, out),
             },
             Event::Write { bar, offset, size, data } => match bar {
@@ -258,7 +330,7 @@ impl Hib {
                 self.bus_master = on;
                 if on {
                     self.post_events(out);
-                    let jobs: Vec<u64> = self.jobs.keys().copied().collect();
+                    let jobs: Vec<u64> = self.jobs.used.keys().copied().collect();
                     for job in jobs {
                         self.advance_job(job, out);
                     }
@@ -267,16 +339,24 @@ impl Hib {
             Event::Tick { now } => {
                 self.now = self.now.max(now);
                 self.expire(out);
+                self.expire_fetches(out);
+                self.expire_copies(out);
+            }
+            Event::Continue => {
+                self.turn = Turn::default();
+                self.continue_copies(out);
             }
         }
+        self.pump_own(out);
         self.return_credits(out);
-        if self.resetting && self.steps.is_empty() {
+        if self.resetting && self.steps.used.is_empty() {
             self.resetting = false;
             out.push(Action::ResetDone);
         }
     }
 
     fn packet(&mut self, packet: Packet, out: &mut Vec<Action>) {
+        self.heard(packet.src);
         match packet.class() {
             Class::Reply => self.reply(packet, out),
             Class::Enqueue => self.element(packet, out),
@@ -290,17 +370,33 @@ impl Hib {
     /// Whether a step of a copy touches one of these export pages.
     pub(crate) fn copies_touch(&self, pages: std::ops::Range<u64>) -> bool {
         let touches = |p: &Purpose| matches!(p, Purpose::Block { page, .. } if pages.contains(&u64::from(*page)));
-        self.steps.values().any(touches)
+        self.steps.used.values().any(touches)
     }
 
     pub(crate) fn step(&mut self, op: Step, purpose: Purpose, out: &mut Vec<Action>) {
-        let step = lowest_free(&self.steps);
-        self.steps.insert(step, purpose);
+        let step = self.steps.insert(purpose);
         out.push(Action::Step { step, op });
     }
 
+    /// Takes one of the blocks that may be started before other events are served; without one asks for the next turn.
+    pub(crate) fn take_block(&mut self, out: &mut Vec<Action>) -> bool {
+        if self.config.has(Bug::CopyAtOnce) {
+            return true;
+        }
+        let turn = &mut self.turn;
+        if turn.blocks > 0 {
+            turn.blocks -= 1;
+            return true;
+        }
+        if !turn.asked {
+            turn.asked = true;
+            out.push(Action::Continue);
+        }
+        false
+    }
+
     fn step_done(&mut self, step: StepId, result: StepResult, out: &mut Vec<Action>) {
-        match self.steps.remove(&step) {
+        match self.steps.remove(step) {
             Some(Purpose::Serve(source)) => self.served(source, result, out),
             Some(Purpose::Command(slot)) => self.command_loaded(slot, result, out),
             Some(Purpose::Job(job)) => self.job_stored(job, result, out),
@@ -313,24 +409,25 @@ impl Hib {
 
     /// Starts a series of 8-byte stores into the board's own tables. While bus mastering is off they wait.
     pub(crate) fn job(&mut self, stores: impl IntoIterator<Item = (u64, u64)>, then: Then, out: &mut Vec<Action>) {
-        self.add_job(Job { stores: stores.into_iter().collect(), then, context: None }, out);
+        self.add_job(stores, then, None, false, out);
     }
 
-    /// The same, into the status page of a context.
+    /// The same, into the status page of a context. If it is `charged`, a unit of the context's account of status words is given back at its end.
     pub(crate) fn status_job(
         &mut self,
         context: u16,
         stores: impl IntoIterator<Item = (u64, u64)>,
         then: Then,
+        charged: bool,
         out: &mut Vec<Action>,
     ) {
-        self.add_job(Job { stores: stores.into_iter().collect(), then, context: Some(context) }, out);
+        self.add_job(stores, then, Some(context), charged, out);
     }
 
     /// A word of a status page that only grows. One store of it is in flight at a time, so that it never falls back.
     pub(crate) fn count_in_status(&mut self, context: u16, address: u64, value: u64, out: &mut Vec<Action>) {
         if self.counting.insert(address, value).is_none() {
-            self.status_job(context, [(address, value)], Then::Counted(context, address, value), out);
+            self.status_job(context, [(address, value)], Then::Counted(context, address, value), false, out);
         }
     }
 
@@ -347,62 +444,78 @@ impl Hib {
         }
     }
 
-    fn add_job(&mut self, job: Job, out: &mut Vec<Action>) {
-        let number = lowest_free(&self.jobs);
-        self.jobs.insert(number, job);
+    fn add_job(
+        &mut self,
+        stores: impl IntoIterator<Item = (u64, u64)>,
+        then: Then,
+        context: Option<u16>,
+        charged: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let job = Job { stores: stores.into_iter().collect(), then, context, charged, storing: false };
+        let number = self.jobs.insert(job);
+        if let Some(context) = context {
+            *self.status_jobs.entry(context).or_default() += 1;
+        }
         self.advance_job(number, out);
     }
 
     /// Whether stores into the status page of a context are still to be made.
     pub(crate) fn writes_status(&self, context: u16) -> bool {
-        self.jobs.values().any(|job| job.context == Some(context))
+        self.status_jobs.contains_key(&context)
+    }
+
+    /// A job has ended, well or badly: what follows it, once its context has been served.
+    fn end_job(&mut self, number: u64, out: &mut Vec<Action>) -> Option<Then> {
+        let job = self.jobs.remove(number)?;
+        if let Some(context) = job.context {
+            match self.status_jobs.get_mut(&context) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => {
+                    self.status_jobs.remove(&context);
+                }
+            }
+            if job.charged {
+                self.launcher.give_word(context);
+            }
+            self.finish_context_close(context, out);
+        }
+        Some(job.then)
     }
 
     fn advance_job(&mut self, number: u64, out: &mut Vec<Action>) {
-        if !self.bus_master || self.steps.values().any(|p| *p == Purpose::Job(number)) {
+        if !self.bus_master {
             return;
         }
-        let Some(job) = self.jobs.get(&number) else { return };
-        match job.stores.front() {
-            Some(&(address, data)) => {
-                self.step(Step::Store { address, size: 8, data }, Purpose::Job(number), out);
-            }
-            None => {
-                let (then, context) = (job.then, job.context);
-                self.jobs.remove(&number);
-                if let Some(context) = context {
-                    self.finish_context_close(context, out);
-                }
-                match then {
-                    Then::Nothing => {}
-                    Then::AdminDone(slot) => self.admin_completed(slot, out),
-                    Then::EventPosted => self.event_posted(out),
-                    Then::ContextDone(context) => self.cause(Cause::Context(context), out),
-                    Then::Counted(context, address, value) => self.counted(context, address, value, out),
-                }
-            }
+        let Some(job) = self.jobs.used.get_mut(&number).filter(|job| !job.storing) else { return };
+        if let Some(&(address, data)) = job.stores.front() {
+            job.storing = true;
+            return self.step(Step::Store { address, size: 8, data }, Purpose::Job(number), out);
+        }
+        match self.end_job(number, out) {
+            None | Some(Then::Nothing) => {}
+            Some(Then::AdminDone(slot)) => self.admin_completed(slot, out),
+            Some(Then::EventPosted) => self.event_posted(out),
+            Some(Then::ContextDone(context)) => self.cause(Cause::Context(context), out),
+            Some(Then::Counted(context, address, value)) => self.counted(context, address, value, out),
         }
     }
 
     fn job_stored(&mut self, number: u64, result: StepResult, out: &mut Vec<Action>) {
-        let Some(job) = self.jobs.get_mut(&number) else { return };
+        let Some(job) = self.jobs.used.get_mut(&number) else { return };
+        job.storing = false;
         let stored = job.stores.pop_front();
         if let StepResult::Failed(status) = result {
             let address = stored.map_or(0, |(address, _)| address);
-            let (then, context) = (job.then, job.context);
-            self.jobs.remove(&number);
             self.own_memory_failed(address, status, out);
-            if let Some(context) = context {
-                self.finish_context_close(context, out);
-            }
-            match then {
+            match self.end_job(number, out) {
                 // The queue is unusable: causes stay pending until the driver programs another one.
-                Then::EventPosted => self.events.disable(),
-                Then::AdminDone(slot) => self.admin.release(slot),
-                Then::Counted(_, address, _) => {
+                Some(Then::EventPosted) => self.events.disable(),
+                Some(Then::AdminDone(slot)) => self.admin.release(slot),
+                Some(Then::Counted(_, address, _)) => {
                     self.counting.remove(&address);
                 }
-                Then::Nothing | Then::ContextDone(_) => {}
+                Some(Then::Nothing | Then::ContextDone(_)) | None => {}
             }
             return;
         }
@@ -557,20 +670,23 @@ impl Hib {
 
     pub(crate) fn reset(&mut self, out: &mut Vec<Action>) {
         self.fail_all(Status::Reset, out);
+        self.fail_fetches(out);
         self.refuse_all(Status::Reset, out);
         self.refuse_elements(Status::Reset, out);
         self.refuse_multicasts(Status::Reset, out);
-        for purpose in self.steps.values_mut() {
+        for purpose in self.steps.used.values_mut() {
             if !matches!(purpose, Purpose::Serve(_)) {
                 *purpose = Purpose::Cancelled;
             }
         }
         self.jobs.clear();
+        self.status_jobs.clear();
+        self.turn.blocks = TURN_BLOCKS;
         self.counting.clear();
         self.registers = Registers::default();
         self.admin = Admin::default();
         self.events = EventQueue::default();
-        self.launcher.reset();
+        self.launcher.reset(&self.config);
         self.page_counters = counters::Counters::default();
         self.counters = Counters::default();
         self.bus_master = false;

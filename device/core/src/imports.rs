@@ -10,9 +10,11 @@ use crate::config::Bug;
 use crate::enqueue::Line;
 use crate::events::Cause;
 use crate::hib::Hib;
+use crate::launch::Turns;
 use crate::replica::Source;
 use crate::{Action, Bar, HibConfig, LostStore, Notice, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_accounts::Shares;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::window::Aperture;
 use telegraphos_wire::{
@@ -36,6 +38,8 @@ pub(crate) struct Import {
     /// Stores accepted, and of those finished (both since the import was opened).
     issued: u64,
     finished: u64,
+    /// How many stores must be finished for the first quiet that waits for it, if one does.
+    awaited: Option<u64>,
     /// Operations that use it and are unfinished.
     pub(crate) operations: u32,
     /// Stores accepted that wait in the destination's queue.
@@ -90,9 +94,14 @@ pub(crate) enum Asked {
     Lookup {
         slot: u32,
     },
-    /// Hold slots for an import that is being opened by this admin slot; `None`: fewer than before.
+    /// Hold slots for an import that is being opened by this admin slot.
     Reserve {
-        opens: Option<(u32, u16)>,
+        opens: (u32, u16),
+    },
+    /// Fewer hold slots than before, of the queue there.
+    Return {
+        node: NodeId,
+        at: RemoteAddr,
     },
     /// To become, or to be no more, a copy: the export page here.
     Join {
@@ -133,19 +142,27 @@ pub(crate) enum Waiting {
     /// A load or lookup, by its number in `questions`; gone from there if it has timed out.
     Question {
         number: u64,
-        body: Body,
-    },
-    /// A request for the home of a replicated page, by its number.
-    Forward {
-        number: u64,
-        body: Body,
+        body: Box<Body>,
     },
     /// A part of an operation: which bytes of it, and the request.
     Part {
         operation: u64,
         offset: u64,
-        body: Body,
+        body: Box<Body>,
     },
+}
+
+/// Bytes that a waiting store takes: what the reserve costs.
+const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
+
+/// A request for the home of a replicated page that waits to be sent.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct WaitingForward {
+    /// Its number among the replicas' forwards.
+    pub(crate) number: u64,
+    pub(crate) body: Body,
+    /// The import (number and opening) of whose waiting stores it is one.
+    pub(crate) import: Option<(u16, u64)>,
 }
 
 /// A request that was sent and not yet answered.
@@ -164,6 +181,10 @@ pub(crate) struct Peer {
     pub(crate) incarnation: Option<u32>,
     /// What waits to be sent, each with its number in the order of acceptance.
     waiting: VecDeque<(u64, Waiting)>,
+    /// Requests of copies for their home, which it answers when all copies have them. They have a window of their own, so that a copy which is
+    /// slow to acknowledge holds up no other request.
+    forwards: VecDeque<(u64, WaitingForward)>,
+    forwarded: u32,
     accepted: u64,
     /// Requests sent since both nodes live their present lives, modulo 2^32.
     pub(crate) requests: u32,
@@ -172,12 +193,16 @@ pub(crate) struct Peer {
     pub(crate) elements: u32,
     /// It is among those that wait for credits.
     short: bool,
+    /// Loads asked since anything came from it.
+    unheard: BTreeSet<u64>,
+    /// A load has timed out, and nothing has come from it since the load was asked.
+    silent: bool,
     /// How often everything outstanding to it was given up.
     round: u32,
     /// Imports of queues with elements that wait, by their opening, in turns.
     pub(crate) enqueuers: VecDeque<u64>,
     /// Copies with blocks left to start, in turns; blocks under way.
-    pub(crate) copies: VecDeque<u64>,
+    pub(crate) copies: Turns,
     pub(crate) blocks: u32,
     /// Slot -> import + 1; empty until the first import of this node.
     slots: Vec<u16>,
@@ -187,6 +212,11 @@ impl Peer {
     pub(crate) fn accept(&mut self, waiting: Waiting) {
         self.accepted += 1;
         self.waiting.push_back((self.accepted, waiting));
+    }
+
+    pub(crate) fn accept_forward(&mut self, waiting: WaitingForward) {
+        self.accepted += 1;
+        self.forwards.push_back((self.accepted, waiting));
     }
 
     /// Whether a store for this export page of the node waits.
@@ -201,7 +231,9 @@ impl Peer {
 
     /// Whether the first `count` requests accepted have been sent or dropped.
     pub(crate) fn has_sent(&self, count: u64) -> bool {
-        self.waiting.front().is_none_or(|(number, _)| *number > count)
+        let later = |number: &u64| *number > count;
+        self.waiting.front().is_none_or(|(number, _)| later(number))
+            && self.forwards.front().is_none_or(|(number, _)| later(number))
     }
 }
 
@@ -216,9 +248,12 @@ pub(crate) struct Quiet {
     pub(crate) cookie: u64,
     /// Its end is an event.
     pub(crate) notify: bool,
+    /// By import, ascending.
     targets: Vec<QuietTarget>,
-    /// Operations that must be finished.
+    /// Operations that must be finished, ascending; of those that are, nothing is left.
     operations: Vec<u64>,
+    /// Targets that are not reached, and operations that are not finished.
+    unfinished: usize,
     /// The first loss among what it waits for, or one that was not acknowledged when it was issued. An acknowledgement does not change it.
     lost: Option<Status>,
 }
@@ -231,6 +266,8 @@ struct QuietTarget {
     opening: u64,
     /// How many of its stores must be finished.
     stores: u64,
+    /// They are.
+    reached: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -238,7 +275,9 @@ pub(crate) struct Context {
     pub(crate) status_page: u64,
     pub(crate) key: u64,
     pub(crate) quiets: BTreeMap<u8, Quiet>,
-    errors: u64,
+    pub(crate) errors: u64,
+    /// Its open imports.
+    imports: BTreeSet<u16>,
 }
 
 /// All state of the issuing side.
@@ -252,6 +291,10 @@ pub(crate) struct Issuer {
     epochs: u32,
     /// Elements of imports of queues, by the import's opening.
     pub(crate) lines: BTreeMap<u64, Line>,
+    /// Queues (node, page, generation) whose node has not answered how many imports are left, and whether that has changed since.
+    pub(crate) returning: BTreeMap<(NodeId, u32, u64), bool>,
+    /// Tags of this node's requests to itself that are a home's to answer now: they take no place of the own window any more.
+    passed: BTreeSet<u32>,
     /// Tag index -> (tag, node, what).
     sent: Vec<Option<(u32, NodeId, Sent)>>,
     free_tags: BTreeSet<u32>,
@@ -259,6 +302,8 @@ pub(crate) struct Issuer {
     next_question: u64,
     deadlines: BTreeSet<(u64, u64)>,
     pub(crate) waiting_total: u32,
+    /// How the reserve is divided among the open imports.
+    reserve: Shares,
     intake: u32,
     throttled: BTreeSet<u16>,
     /// Nodes for which something waits for credits, in turns.
@@ -291,12 +336,15 @@ impl Issuer {
             openings: 0,
             epochs: 0,
             lines: BTreeMap::new(),
+            returning: BTreeMap::new(),
+            passed: BTreeSet::new(),
             sent: Vec::new(),
             free_tags: BTreeSet::new(),
             questions: BTreeMap::new(),
             next_question: 0,
             deadlines: BTreeSet::new(),
             waiting_total: 0,
+            reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
             intake: 0,
             throttled: BTreeSet::new(),
             short: VecDeque::new(),
@@ -306,6 +354,13 @@ impl Issuer {
 
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// A store has come through an import that is no store to its segment: an argument.
+    pub(crate) fn touched(&mut self, number: u16) {
+        if let Some(import) = self.import(number) {
+            import.active = true;
+        }
     }
 
     pub(crate) fn any_congested(&self) -> bool {
@@ -324,12 +379,13 @@ impl Issuer {
         if self.contexts.contains_key(&number) {
             return Err(Status::Busy);
         }
-        self.contexts.insert(number, Context { status_page, key, quiets: BTreeMap::new(), errors: 0 });
+        self.contexts
+            .insert(number, Context { status_page, key, quiets: BTreeMap::new(), errors: 0, imports: BTreeSet::new() });
         Ok(())
     }
 
     pub(crate) fn close_context(&mut self, number: u16) -> Result<(), Status> {
-        if self.imports.iter().flatten().any(|i| i.context == number) {
+        if self.contexts.get(&number).is_some_and(|context| !context.imports.is_empty()) {
             return Err(Status::Busy);
         }
         self.contexts.remove(&number).map(|_| ()).ok_or(Status::Invalid)
@@ -432,7 +488,7 @@ impl Hib {
                 return self.bad_access(Bar::Window, offset, size, status, out);
             }
         };
-        let full = self.issuer.waiting_total >= self.config.reserve;
+        let full = !self.has_room(number);
         let Some(import) = self.issuer.import(number) else { return };
         let node = import.node;
         if import.cut && !self.config.has(Bug::PassLostStore) {
@@ -497,10 +553,37 @@ impl Hib {
         };
         let Some(import) = self.issuer.import(number) else { return };
         let (node, context) = (import.node, import.context);
+        if self.is_silent(node) {
+            self.counters.silent_loads += 1;
+            self.fail_load(node, number, Status::Timeout, out);
+            out.push(Action::ReadDone { token, data: ones(size) });
+            return;
+        }
         self.counters.loads += 1;
         self.count_access(node, at.page, false, out);
         let asked = Asked::Load { token, import: number, size };
         self.ask(node, asked, Body::Read { at, context, size }, out);
+    }
+
+    /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not answered tells when it
+    /// does, since nothing is lost on the way; without anything of the kind the next load is sent.
+    fn is_silent(&self, node: NodeId) -> bool {
+        self.issuer
+            .peers
+            .get(usize::from(node))
+            .is_some_and(|peer| peer.silent && peer.outstanding + peer.forwarded > 0)
+    }
+
+    /// Something has come from a node.
+    pub(crate) fn heard(&mut self, node: NodeId) {
+        if self.config.has(Bug::SilentForEver) {
+            return;
+        }
+        let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
+        if peer.silent || !peer.unheard.is_empty() {
+            peer.silent = false;
+            peer.unheard.clear();
+        }
     }
 
     /// Queues a load or lookup behind everything sent to its node before.
@@ -508,9 +591,12 @@ impl Hib {
         let number = self.issuer.next_question;
         self.issuer.next_question += 1;
         let deadline = self.now + self.config.load_limit;
+        if matches!(asked, Asked::Load { .. }) && node != self.config.node {
+            self.issuer.peers[usize::from(node)].unheard.insert(number);
+        }
         self.issuer.questions.insert(number, Question { node, deadline, asked });
         self.issuer.deadlines.insert((deadline, number));
-        self.issuer.peers[usize::from(node)].accept(Waiting::Question { number, body });
+        self.issuer.peers[usize::from(node)].accept(Waiting::Question { number, body: Box::new(body) });
         self.pump(node, out);
     }
 
@@ -530,6 +616,7 @@ impl Hib {
             }
             Asked::Lookup { slot } => self.complete_status(slot, status, out),
             Asked::Reserve { opens } => self.reserved(opens, Err(status), out),
+            Asked::Return { node, at } => self.holds_returned(node, at, out),
             Asked::Join { page, source } => self.join_failed(page, source, status, out),
             Asked::Leave { page } => self.left(page, out),
             Asked::Move { page } => self.move_failed(page, status, out),
@@ -541,6 +628,10 @@ impl Hib {
         while let Some(&(deadline, number)) = self.issuer.deadlines.first() {
             if deadline > self.now {
                 return;
+            }
+            let node = self.issuer.questions.get(&number).map(|question| question.node);
+            if let Some(peer) = node.and_then(|node| self.issuer.peers.get_mut(usize::from(node))) {
+                peer.silent |= peer.unheard.remove(&number);
             }
             self.fail_question(number, Status::Timeout, out);
             self.issuer.deadlines.remove(&(deadline, number));
@@ -562,13 +653,21 @@ impl Hib {
     pub(crate) fn has_credit(&mut self, node: NodeId, class: Class) -> bool {
         let Some(link) = &self.link else { return false };
         let peer = &mut self.issuer.peers[usize::from(node)];
-        let unanswered = if class == Class::Enqueue { peer.elements } else { peer.outstanding };
+        let unanswered = if class == Class::Enqueue { peer.elements } else { peer.outstanding + peer.forwarded };
         let any = self.config.has(Bug::ShareAllCredits) && link.credits[class as usize] > 0;
         let admitted = any || link.admits(class, unanswered) && !self.config.has(Bug::ShareAllCredits);
         if !admitted && !std::mem::replace(&mut peer.short, true) {
             self.issuer.short.push_back(node);
         }
         admitted
+    }
+
+    /// Sends what waits for the own window, if requests that were passed on have left it.
+    pub(crate) fn pump_own(&mut self, out: &mut Vec<Action>) {
+        let own = &self.issuer.peers[usize::from(self.config.node)];
+        if !own.waiting.is_empty() && own.outstanding < self.config.outstanding {
+            self.pump_requests(self.config.node, out);
+        }
     }
 
     /// Sends what the window of outstanding requests, the holds of queues and the credits allow.
@@ -581,11 +680,29 @@ impl Hib {
         let own = node == self.config.node;
         loop {
             let peer = &mut self.issuer.peers[usize::from(node)];
-            if peer.waiting.is_empty() || peer.outstanding >= self.config.outstanding {
-                return;
-            }
+            let shared = self.config.has(Bug::ForwardsShareWindow);
+            let used = |window: u32| if shared { peer.outstanding + peer.forwarded } else { window };
+            let waiting = peer.waiting.front().filter(|_| used(peer.outstanding) < self.config.outstanding);
+            let forward = peer.forwards.front().filter(|_| used(peer.forwarded) < self.config.outstanding);
+            // A copy that asks for a page does so behind all its stores to it.
+            let asks = |waiting: &(u64, Waiting)| match &waiting.1 {
+                Waiting::Question { body, .. } => matches!(**body, Body::Move { .. }),
+                _ => false,
+            };
+            let behind = |number: u64| peer.forwards.front().is_some_and(|(first, _)| *first < number);
+            let waiting = waiting.filter(|waiting| !(asks(waiting) && behind(waiting.0)));
+            let forward = match (waiting, forward) {
+                (None, None) => return,
+                // In the order of acceptance as far as their windows allow.
+                (Some(waiting), Some(forward)) => forward.0 < waiting.0,
+                (waiting, _) => waiting.is_none(),
+            };
             if !own && !self.has_credit(node, Class::Request) {
                 return;
+            }
+            if forward {
+                self.send_forward(node, out);
+                continue;
             }
             let peer = &mut self.issuer.peers[usize::from(node)];
             let Some((_, waiting)) = peer.waiting.pop_front() else { return };
@@ -604,21 +721,86 @@ impl Hib {
                     if !self.issuer.questions.contains_key(&number) {
                         continue; // It has timed out already.
                     }
-                    (body, Sent::Question { number })
+                    (*body, Sent::Question { number })
                 }
-                Waiting::Part { operation, offset, body } => (body, Sent::Part { operation, offset }),
-                Waiting::Forward { number, body } => (body, Sent::Forward { number }),
+                Waiting::Part { operation, offset, body } => (*body, Sent::Part { operation, offset }),
             };
-            if let Some(link) = self.link.as_mut().filter(|_| !own) {
-                link.credits[Class::Request as usize] -= 1; // Checked above.
+            self.issuer.peers[usize::from(node)].outstanding += 1;
+            self.send_request(node, body, sent, out);
+        }
+    }
+
+    /// Sends a request. The caller has seen a credit for it.
+    fn send_request(&mut self, node: NodeId, body: Body, sent: Sent, out: &mut Vec<Action>) {
+        if let Some(link) = self.link.as_mut().filter(|_| node != self.config.node) {
+            link.credits[Class::Request as usize] -= 1;
+        }
+        let peer = &mut self.issuer.peers[usize::from(node)];
+        peer.requests = peer.requests.wrapping_add(1);
+        let target = self.target(node);
+        let tag = self.issuer.take_tag(node, sent);
+        let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
+        self.transmit(packet, out);
+    }
+
+    /// Sends the oldest request for the home of a page that waits, if anybody still waits for it.
+    fn send_forward(&mut self, node: NodeId, out: &mut Vec<Action>) {
+        let Some((_, waiting)) = self.issuer.peers[usize::from(node)].forwards.pop_front() else { return };
+        let WaitingForward { number, body, import } = waiting;
+        self.left_line(import, out);
+        // Behind a lost store of its import it must not be made.
+        let cut = |(import, opening): (u16, u64)| {
+            self.issuer.open_import(import).is_some_and(|import| import.opening == opening && import.cut)
+        };
+        let cut = import.is_some_and(cut);
+        if self.drop_forward(number, cut, out) {
+            return;
+        }
+        self.issuer.peers[usize::from(node)].forwarded += 1;
+        self.send_request(node, body, Sent::Forward { number }, out);
+    }
+
+    /// A store of this node's processors to a copy here waits for its home from now on: it is one of its import's waiting stores.
+    pub(crate) fn enter_line(&mut self, tag: u32, out: &mut Vec<Action>) -> Option<(u16, u64)> {
+        let congest_at = self.config.congest_at;
+        let number = self.store_of(tag)?;
+        let import = self.issuer.import(number)?;
+        let opening = import.opening;
+        import.waiting += 1;
+        self.issuer.waiting_total += 1;
+        if let Some(import) =
+            self.issuer.import(number).filter(|import| import.waiting >= congest_at && !import.congested)
+        {
+            import.congested = true;
+            self.stopped(number, true, out);
+        }
+        Some((number, opening))
+    }
+
+    fn left_line(&mut self, import: Option<(u16, u64)>, out: &mut Vec<Action>) {
+        let Some((number, opening)) = import else { return };
+        match self.issuer.open_import(number).filter(|import| import.opening == opening) {
+            Some(_) => {
+                self.left_queue(number, out);
             }
-            let peer = &mut self.issuer.peers[usize::from(node)];
-            peer.outstanding += 1;
-            peer.requests = peer.requests.wrapping_add(1);
-            let target = self.target(node);
-            let tag = self.issuer.take_tag(node, sent);
-            let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
-            self.transmit(packet, out);
+            None => self.issuer.waiting_total -= 1,
+        }
+    }
+
+    /// The import of this node's own store with that tag.
+    fn store_of(&self, tag: u32) -> Option<u16> {
+        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
+        match self.issuer.sent.get(index as usize).copied().flatten() {
+            Some((t, _, Sent::Store { import, .. })) if t == tag => Some(import),
+            _ => None,
+        }
+    }
+
+    /// A request of this node to itself has been passed on to a home: its place in the own window is free.
+    pub(crate) fn pass_tag(&mut self, tag: u32) {
+        let own = &mut self.issuer.peers[usize::from(self.config.node)];
+        if !self.config.has(Bug::ForwardsShareWindow) && self.issuer.passed.insert(tag) {
+            own.outstanding = own.outstanding.saturating_sub(1);
         }
     }
 
@@ -641,10 +823,7 @@ impl Hib {
 
     /// The store with this tag is in this node's copy: context, word of its status page, and count.
     pub(crate) fn count_taken(&mut self, tag: u32) -> Option<(u16, u32, u64)> {
-        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
-        let Some((_, _, Sent::Store { import, .. })) = self.issuer.sent.get(index as usize).copied().flatten() else {
-            return None;
-        };
+        let import = self.store_of(tag)?;
         let import = self.issuer.import(import)?;
         let (word, count) = import.taken.as_mut()?;
         *count += 1;
@@ -661,9 +840,14 @@ impl Hib {
             return self.copy_acknowledged(packet.src, packet.tag, status, out);
         }
         let Some(sent) = self.issuer.release_tag(packet.tag, packet.src) else { return };
+        let passed = self.issuer.passed.remove(&packet.tag) && packet.src == self.config.node;
         let peer = &mut self.issuer.peers[usize::from(packet.src)];
-        let unanswered = if matches!(sent, Sent::Element { .. }) { &mut peer.elements } else { &mut peer.outstanding };
-        *unanswered = unanswered.saturating_sub(1);
+        match sent {
+            Sent::Element { .. } => peer.elements = peer.elements.saturating_sub(1),
+            Sent::Forward { .. } => peer.forwarded = peer.forwarded.saturating_sub(1),
+            _ if passed => {}
+            _ => peer.outstanding = peer.outstanding.saturating_sub(1),
+        }
         match (sent, packet.body) {
             (Sent::Element { opening, epoch }, body) => {
                 let status = if let Body::WriteAck { status } = body { status } else { Status::Invalid };
@@ -693,6 +877,10 @@ impl Hib {
                 self.take_question(number);
                 self.reserved(opens, Ok(holds), out);
             }
+            (Asked::Return { node, at }, _) => {
+                self.take_question(number);
+                self.holds_returned(node, at, out);
+            }
             (
                 Asked::Lookup { slot },
                 Body::LookupReply { status: Status::Ok, page, count, length, generation, rights, width },
@@ -710,7 +898,11 @@ impl Hib {
                 self.complete(slot, completion, out);
             }
             // What follows fills the copy, or says who the home is.
-            (Asked::Join { .. } | Asked::Move { .. }, Body::WriteAck { status: Status::Ok }) => {
+            (Asked::Join { page, source }, Body::WriteAck { status: Status::Ok }) => {
+                self.take_question(number);
+                self.join_accepted(page, source);
+            }
+            (Asked::Move { .. }, Body::WriteAck { status: Status::Ok }) => {
                 self.take_question(number);
             }
             (Asked::Keep { page, source, packet }, Body::WriteAck { status: Status::Ok }) => {
@@ -802,16 +994,21 @@ impl Hib {
             return; // Each quiet that waits has that one, or a later one, already.
         }
         import.error = Some(status);
-        let (number_of_context, opening) = (import.context, import.opening);
-        self.charge_quiets(number_of_context, status, |quiet| {
+        let (context, opening) = (import.context, import.opening);
+        self.charge_quiets(context, status, |quiet| {
             quiet.targets.iter().any(|target| target.import == number && target.opening == opening)
         });
-        if let Some(context) = self.issuer.contexts.get_mut(&number_of_context) {
+        self.count_context_error(context, out);
+        self.cause(Cause::ImportState(number), out);
+    }
+
+    /// Counts an error in a context's status page.
+    pub(crate) fn count_context_error(&mut self, number: u16, out: &mut Vec<Action>) {
+        if let Some(context) = self.issuer.contexts.get_mut(&number) {
             context.errors += 1;
             let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
-            self.count_in_status(number_of_context, address, errors, out);
+            self.count_in_status(number, address, errors, out);
         }
-        self.cause(Cause::ImportState(number), out);
     }
 
     /// Drops the waiting stores of an import. They were never sent, so they leave the count of issued ones too.
@@ -830,9 +1027,10 @@ impl Hib {
         self.counters.dropped += u64::from(purged);
         if let Some(import) = self.issuer.import(number) {
             import.issued -= u64::from(purged);
-            import.waiting = 0;
+            import.waiting = import.waiting.saturating_sub(purged);
             let (context, opening, issued) = (import.context, import.opening, import.issued);
             let freed = std::mem::take(&mut import.congested) && !import.throttled;
+            import.awaited = import.awaited.map(|stores| stores.min(issued));
             // A quiet that waited for what is dropped does not wait for what is issued from now on instead.
             let quiets = self.issuer.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
             for target in quiets.into_iter().flatten().flat_map(|quiet| &mut quiet.targets) {
@@ -851,7 +1049,10 @@ impl Hib {
     pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
+        peer.forwarded = 0;
         peer.elements = 0;
+        peer.silent = false;
+        peer.unheard.clear();
         peer.round = peer.round.wrapping_add(1);
         peer.requests = 0;
         let (mut questions, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
@@ -864,12 +1065,13 @@ impl Hib {
                 parts.push(*operation);
                 false
             }
-            Waiting::Forward { number, .. } => {
-                forwards.push(*number);
-                false
-            }
             Waiting::Store { .. } => true,
         });
+        let lines: Vec<WaitingForward> = peer.forwards.drain(..).map(|(_, waiting)| waiting).collect();
+        for WaitingForward { number, import, .. } in lines {
+            self.left_line(import, out);
+            forwards.push(number);
+        }
         let tags: Vec<u32> = self.issuer.sent.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
         // First the stores that waited: `lose_store` purges them with the first failure of their import.
         for number in 0..self.issuer.imports.len() as u16 {
@@ -966,12 +1168,13 @@ impl Hib {
 
     /// QEMU queues posted stores without bound. A socket that never runs dry means that its queue grows: stop the
     /// processes that store.
-    fn count_intake(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn count_intake(&mut self, out: &mut Vec<Action>) {
         self.issuer.intake = self.issuer.intake.saturating_add(1);
         if self.issuer.intake < self.config.intake_limit {
             return;
         }
         self.issuer.intake = 0;
+        self.throttle_contexts(out);
         for number in 0..self.issuer.imports.len() as u16 {
             let Some(import) = self.issuer.import(number) else { continue };
             if std::mem::take(&mut import.active) && !import.throttled {
@@ -987,6 +1190,7 @@ impl Hib {
 
     pub(crate) fn intake_dry(&mut self, out: &mut Vec<Action>) {
         self.issuer.intake = 0;
+        self.release_contexts(out);
         for number in std::mem::take(&mut self.issuer.throttled) {
             let Some(import) = self.issuer.import(number) else { continue };
             import.throttled = false;
@@ -994,6 +1198,28 @@ impl Hib {
                 self.stopped(number, false, out);
             }
         }
+    }
+
+    /// Whether one more store of an import may wait. Half of the reserve is divided among the open imports, so that one that only waits is not
+    /// cut because others have filled it.
+    fn has_room(&self, number: u16) -> bool {
+        let free = self.config.reserve.saturating_sub(self.issuer.waiting_total);
+        let held = self.issuer.open_import(number).map_or(0, |import| import.waiting);
+        if self.config.has(Bug::ShareWholeReserve) {
+            return free > 0;
+        }
+        self.issuer.reserve.admits(free.into(), held.into())
+    }
+
+    /// Divides the reserve among the open imports.
+    fn divide_reserve(&mut self) {
+        let open = self.issuer.imports.iter().flatten().count() as u64;
+        self.issuer.reserve = Shares::half_guaranteed(self.config.reserve.into(), open, u64::MAX);
+    }
+
+    /// Whether so many stores wait that the shell should take in no more for a while, if it can.
+    pub fn is_nearly_full(&self) -> bool {
+        self.issuer.waiting_total >= self.config.reserve / 4
     }
 
     /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
@@ -1032,18 +1258,32 @@ impl Hib {
         if self.slot_is_busy(number, slot) {
             return Err(Status::Busy);
         }
-        let wanted = |n: u16| (all || n == scope) && self.issuer.open_import(n).is_some_and(|i| i.context == number);
-        let operations = self.launcher.using(wanted);
-        let (mut targets, mut lost) = (Vec::new(), None);
-        for n in (0..self.issuer.imports.len() as u16).filter(|n| wanted(*n)) {
-            let Some(import) = self.issuer.open_import(n) else { continue };
-            targets.push(QuietTarget { import: n, opening: import.opening, stores: import.issued });
+        // One that waits in this slot is forgotten, and its word is for this one.
+        if self.issuer.contexts.get(&number).is_none_or(|context| !context.quiets.contains_key(&slot)) {
+            self.take_word(number)?;
+        }
+        let Some(context) = self.issuer.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
+        let scope = match all {
+            true => context.imports.iter().copied().collect(),
+            false => vec![scope],
+        };
+        let operations = self.launcher.used_by(number, |import| all || scope.contains(&import));
+        let (mut targets, mut lost) = (Vec::with_capacity(scope.len()), None);
+        let mut unfinished = operations.len();
+        for n in scope {
+            let Some(import) = self.issuer.import(n) else { continue };
+            let (opening, stores, reached) = (import.opening, import.issued, import.finished >= import.issued);
+            targets.push(QuietTarget { import: n, opening, stores, reached });
             lost = lost.or(import.error);
+            if !reached {
+                unfinished += 1;
+                import.awaited = Some(import.awaited.map_or(stores, |awaited| awaited.min(stores)));
+            }
         }
         if let Some(context) = self.issuer.contexts.get_mut(&number) {
-            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, lost });
+            context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, unfinished, lost });
         }
-        self.check_quiet(number, out);
+        self.check_quiet(number, slot, out);
         Ok(())
     }
 
@@ -1060,46 +1300,75 @@ impl Hib {
         self.charge_quiets(context, status, |quiet| quiet.operations.contains(&operation));
     }
 
-    /// Completes the quiets of a context whose stores are all finished.
-    fn check_quiet(&mut self, number: u16, out: &mut Vec<Action>) {
+    /// Completes a quiet if all that it waits for is finished.
+    fn check_quiet(&mut self, number: u16, slot: u8, out: &mut Vec<Action>) {
         let ignore = self.config.has(Bug::QuietIgnoresOutstanding);
-        let Some(context) = self.issuer.contexts.get(&number) else { return };
-        let imports = &self.issuer.imports;
-        let find = |t: &QuietTarget| {
-            let import = imports.get(usize::from(t.import)).and_then(|i| i.as_deref());
-            import.filter(|import| import.opening == t.opening)
-        };
-        let present = self.config.has(Bug::QuietReadsPresentError);
-        let done: Vec<(u8, u64, Status, bool)> = context
-            .quiets
-            .iter()
-            .filter(|(_, quiet)| {
-                let pending = |t: &QuietTarget| find(t).is_some_and(|i| i.finished < t.stores.min(i.issued));
-                let unfinished = quiet.operations.iter().any(|operation| self.launcher.unfinished(*operation));
-                ignore || !(unfinished || quiet.targets.iter().any(pending))
-            })
-            .map(|(slot, quiet)| {
-                let error = quiet.targets.iter().find_map(|target| find(target).and_then(|i| i.error));
-                let error = if present { error } else { quiet.lost };
-                (*slot, quiet.cookie, error.unwrap_or(Status::Ok), quiet.notify)
-            })
-            .collect();
-        for (slot, cookie, status, notify) in done {
-            if let Some(context) = self.issuer.contexts.get_mut(&number) {
-                context.quiets.remove(&slot);
+        let Some(context) = self.issuer.contexts.get_mut(&number) else { return };
+        if context.quiets.get(&slot).is_none_or(|quiet| quiet.unfinished > 0 && !ignore) {
+            return;
+        }
+        let Some(quiet) = context.quiets.remove(&slot) else { return };
+        let mut status = quiet.lost;
+        if self.config.has(Bug::QuietReadsPresentError) {
+            let open = |t: &QuietTarget| self.issuer.open_import(t.import).filter(|import| import.opening == t.opening);
+            status = quiet.targets.iter().find_map(|target| open(target).and_then(|import| import.error));
+        }
+        let status = status.unwrap_or(Status::Ok);
+        self.slot_done((number, slot), quiet.cookie, status, None, quiet.notify, out);
+    }
+
+    /// As many stores of an import are finished (all, if it goes) as some quiet waits for: those that wait for no more may be done.
+    fn reach_quiets(&mut self, number: u16, all: bool, out: &mut Vec<Action>) {
+        let Some(import) = self.issuer.import(number) else { return };
+        let (context, opening, finished, issued) = (import.context, import.opening, import.finished, import.issued);
+        let reached = |stores: u64| all || finished >= stores.min(issued);
+        if import.awaited.is_none_or(|stores| !reached(stores)) {
+            return;
+        }
+        let (mut awaited, mut done) = (None, Vec::new());
+        let quiets = self.issuer.contexts.get_mut(&context).map(|context| &mut context.quiets);
+        for (slot, quiet) in quiets.into_iter().flatten() {
+            let Ok(at) = quiet.targets.binary_search_by_key(&number, |target| target.import) else { continue };
+            let Some(target) = quiet.targets.get_mut(at).filter(|t| t.opening == opening && !t.reached) else {
+                continue;
+            };
+            if reached(target.stores) {
+                target.reached = true;
+                quiet.unfinished -= 1;
+                done.push(*slot);
+            } else {
+                awaited = Some(awaited.map_or(target.stores, |least: u64| least.min(target.stores)));
             }
-            self.slot_done((number, slot), cookie, status, None, notify, out);
+        }
+        if let Some(import) = self.issuer.import(number) {
+            import.awaited = awaited;
+        }
+        for slot in done {
+            self.check_quiet(context, slot, out);
+        }
+    }
+
+    /// An operation has ended that a quiet of this context may wait for.
+    pub(crate) fn operation_ended(&mut self, number: u16, operation: u64, out: &mut Vec<Action>) {
+        let Some(context) = self.issuer.contexts.get_mut(&number) else { return };
+        let mut done = Vec::new();
+        for (slot, quiet) in &mut context.quiets {
+            if let Ok(at) = quiet.operations.binary_search(&operation) {
+                quiet.operations.remove(at);
+                quiet.unfinished -= 1;
+                done.push(*slot);
+            }
+        }
+        for slot in done {
+            self.check_quiet(number, slot, out);
         }
     }
 
     /// A store of an import has finished: quiets and a pending close may be done.
     pub(crate) fn progressed(&mut self, number: u16, out: &mut Vec<Action>) {
+        self.reach_quiets(number, false, out);
         let Some(import) = self.issuer.open_import(number) else { return };
-        let context = import.context;
         let closed = import.closing.filter(|_| self.has_ended(import));
-        if self.issuer.contexts.get(&context).is_some_and(|c| !c.quiets.is_empty()) {
-            self.check_quiet(context, out);
-        }
         if let Some(slot) = closed {
             self.remove_import(number, out);
             self.complete_status(slot, Status::Ok, out);
@@ -1112,8 +1381,8 @@ impl Hib {
         if u32::from(command.node) >= self.config.window.nodes() {
             return Err(Status::BadNode);
         }
-        if command.name[0] == 0 || command.name[63] != 0 {
-            return Err(Status::Invalid);
+        if !telegraphos_wire::packet::is_valid_name(&command.name) {
+            return Err(Status::BadName);
         }
         self.reachable(command.node)?;
         let body = Body::Lookup {
@@ -1161,6 +1430,9 @@ impl Hib {
         }
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.slots[range].fill(import + 1);
+        if let Some(context) = self.issuer.contexts.get_mut(&context) {
+            context.imports.insert(import);
+        }
         self.issuer.openings += 1;
         self.issuer.epochs = self.issuer.epochs.wrapping_add(1);
         self.issuer.imports[usize::from(import)] = Some(Box::new(Import {
@@ -1175,6 +1447,7 @@ impl Hib {
             rights: Rights(rights),
             issued: 0,
             finished: 0,
+            awaited: None,
             operations: 0,
             taken: taken.map(|word| (word, 0)),
             queue: rights == Rights::ENQUEUE.0,
@@ -1190,6 +1463,7 @@ impl Hib {
             error: None,
             closing: None,
         }));
+        self.divide_reserve();
         if rights == Rights::ENQUEUE.0 {
             self.open_queue(slot, import, out);
             return Ok(false);
@@ -1239,9 +1513,15 @@ impl Hib {
     }
 
     pub(crate) fn remove_import(&mut self, number: u16, out: &mut Vec<Action>) {
+        self.reach_quiets(number, true, out);
+        let context = self.issuer.open_import(number).map(|import| import.context);
+        if let Some(context) = context.and_then(|context| self.issuer.contexts.get_mut(&context)) {
+            context.imports.remove(&number);
+        }
         let import = self.issuer.imports.get_mut(usize::from(number)).and_then(|import| import.take());
         self.issuer.throttled.remove(&number);
         self.issuer.closing.remove(&number);
+        self.divide_reserve();
         if let Some(import) = import.filter(|import| import.queue) {
             self.leave_line(import.opening, out);
         }

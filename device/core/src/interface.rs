@@ -87,6 +87,8 @@ pub enum Event {
         /// Its result.
         result: StepResult,
     },
+    /// The shell has served everything else that it had since [`Action::Continue`].
+    Continue,
     /// Device reset (also when QEMU's connection ends). Answered by [`Action::ResetDone`] when no step is in flight.
     Reset,
     /// PCI bus mastering was switched. While off, the board does not touch guest memory: requests of others are refused with
@@ -208,6 +210,9 @@ pub enum Action {
     },
     /// Raise the interrupt vector.
     Interrupt,
+    /// More can be done at once than one turn of the shell's loop should take: answer with [`Event::Continue`] after everything else
+    /// that is there has been served. Not repeated before that.
+    Continue,
     /// The reset is complete; nothing of the earlier life touches guest memory any more.
     ResetDone,
     /// Something worth a (rate-limited) log line.
@@ -262,6 +267,13 @@ pub enum Notice {
         /// Whether it began (or ended).
         on: bool,
     },
+    /// What a context has launched or stored waits; the driver has been notified to stop its processes.
+    ContextCongested {
+        /// The context.
+        context: u16,
+        /// Whether it began (or ended).
+        on: bool,
+    },
     /// A request of another node was refused.
     Refused {
         /// The requester.
@@ -270,6 +282,27 @@ pub enum Notice {
         page: u32,
         /// Why.
         status: Status,
+    },
+    /// A node asked for more hold slots than there are for it.
+    NoHold {
+        /// The node.
+        from: NodeId,
+        /// The export page of the queue.
+        page: u32,
+        /// Imports of that queue it asked for.
+        imports: u32,
+    },
+    /// A copy of a replicated page did not acknowledge in time, and is none any more.
+    SilentCopy {
+        /// Its node.
+        node: NodeId,
+        /// The export page of its home, which is here.
+        page: u32,
+    },
+    /// The home of a replicated page did not send its content in time, or did not say that it is the home.
+    SilentHome {
+        /// The export page of the copy, which is here.
+        page: u32,
     },
     /// The header of a queue in this node's memory was not sound.
     BrokenQueue {

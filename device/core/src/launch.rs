@@ -13,22 +13,34 @@
 //! is gone.
 //!
 //! A copy moves in blocks of at most [`MAX_BLOCK`] bytes that cross no export page. At most [`BLOCKS`] blocks are under way
-//! to one destination, the copies for it taking turns, so that memory is bounded however many are launched.
+//! to one destination, the contexts with copies for it taking turns, so that memory is bounded however many are launched. At most
+//! [`TURN_BLOCKS`] of all are started before the shell has served other events ([`Action::Continue`]), so that a turn of its loop is short.
+//!
+//! What a context makes the board spend is charged to it: the bytes of its unfinished copies, and the status words that wait for bus mastering.
+//! A context with many bytes of unfinished copies, or with most of the stores since the socket was last dry, is *congested*: the driver takes its
+//! page away from its processes until that ends.
 
 use crate::events::Cause;
 use crate::hib::{Hib, Purpose, Then};
 use crate::imports::Waiting;
-use crate::{Action, Bar, Launching, Notice, Step, StepResult};
-use std::collections::BTreeMap;
+use crate::{Action, Bar, Bug, HibConfig, Launching, Notice, Step, StepResult, Token};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::context::{self, Argument, Launch, Operation as What};
+use telegraphos_wire::event;
 use telegraphos_wire::window::Aperture;
-use telegraphos_wire::{Body, ImportEpoch, MAX_BLOCK, NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, regs};
+use telegraphos_wire::{AtomicOp, Body, ImportEpoch, MAX_BLOCK};
+use telegraphos_wire::{NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, regs};
 
 /// Longest copy in bytes.
 pub const MAX_COPY: u64 = 16 << 20;
 /// Blocks under way to one destination.
 pub const BLOCKS: u32 = 16;
+/// Blocks that may be started before other events are served: some tens of microseconds of copying.
+pub const TURN_BLOCKS: u32 = 8;
+/// Status words of one context that are promised or wait to be written: those of all slots twice, since a refused launch has one, too.
+pub const STATUS_WORDS: u64 = 2 * context::SLOT_COUNT;
 /// Wrong keys through one import after which it is dead.
 pub const KEY_ATTEMPTS: u32 = 16;
 
@@ -50,11 +62,48 @@ pub(crate) struct Registers {
     length: u64,
 }
 
+impl Registers {
+    /// The arguments, with the low address bits that an aligned store could not pass.
+    fn places(&self) -> [Option<Place>; 2] {
+        let mut places = self.arguments;
+        for (place, shift) in places.iter_mut().zip([48, 52]) {
+            if let Some(place) = place {
+                place.offset += self.length >> shift & 7;
+            }
+        }
+        places
+    }
+}
+
 /// Who waits for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Origin {
-    Slot { context: u16, slot: u8, cookie: u64 },
-    Admin(u32),
+    Slot {
+        context: u16,
+        slot: u8,
+        cookie: u64,
+    },
+    Admin {
+        context: u16,
+        slot: u32,
+    },
+    /// A load of FETCH. Without a token it has been answered: its time was over.
+    Load {
+        context: u16,
+        slot: u8,
+        size: u8,
+        token: Option<Token>,
+        deadline: u64,
+    },
+}
+
+impl Origin {
+    /// On whose account the operation is.
+    fn context(&self) -> u16 {
+        match *self {
+            Origin::Slot { context, .. } | Origin::Admin { context, .. } | Origin::Load { context, .. } => context,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -90,45 +139,145 @@ struct Operation {
     blamed: Option<u16>,
 }
 
-/// All operations of the board.
+/// Operations that take turns, by context: one with many has no more turns than one with few.
 #[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Turns {
+    contexts: VecDeque<u16>,
+    operations: BTreeMap<u16, VecDeque<u64>>,
+}
+
+impl Turns {
+    fn push(&mut self, context: u16, operation: u64) {
+        let operations = self.operations.entry(context).or_default();
+        if operations.is_empty() {
+            self.contexts.push_back(context);
+        }
+        operations.push_back(operation);
+    }
+
+    fn pop(&mut self) -> Option<u64> {
+        let context = self.contexts.pop_front()?;
+        let operations = self.operations.get_mut(&context)?;
+        let operation = operations.pop_front();
+        if operations.is_empty() {
+            self.operations.remove(&context);
+        } else {
+            self.contexts.push_back(context);
+        }
+        operation
+    }
+
+    fn is_empty(&self) -> bool {
+        self.contexts.is_empty()
+    }
+}
+
+/// All operations of the board.
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Launcher {
     operations: BTreeMap<u64, Operation>,
     next: u64,
+    /// Unfinished operations by the context of their imports.
+    of_context: BTreeMap<u16, BTreeSet<u64>>,
     /// The outstanding operation of a context's slot.
     slots: BTreeMap<(u16, u8), u64>,
     registers: BTreeMap<(u16, u8), Registers>,
+    /// Loads of FETCH that are not answered, by the time at which they must be.
+    fetches: BTreeSet<(u64, u64)>,
     /// Special mode: context, slot, arguments passed so far.
     special: Option<(u16, u8, usize)>,
     /// The PROCESS register.
     process: u16,
     /// A half-made command: destination and length ([`Launching::CommandPages`]).
     command: Option<(Place, u64)>,
+    /// Nodes whose copies wait for the next turn of the shell's loop.
+    resting: VecDeque<NodeId>,
+    /// Bytes of unfinished copies, by context.
+    bytes: Account<u16>,
+    /// Status words promised or waiting, by context.
+    words: Account<u16>,
+    /// Contexts congested by their copies; by the board's intake.
+    congested: BTreeSet<u16>,
+    throttled: BTreeSet<u16>,
+    /// Stores to context pages since the socket was last dry, or since contexts were last throttled.
+    stores: BTreeMap<u16, u32>,
 }
 
 impl Launcher {
-    /// A closed context leaves nothing behind.
-    pub(crate) fn forget_context(&mut self, number: u16) {
+    pub(crate) fn new(config: &HibConfig) -> Launcher {
+        let contexts = u64::from(config.contexts);
+        let each = |units: u64| Account::new(Shares::equal(contexts.saturating_mul(units), contexts));
+        Launcher {
+            operations: BTreeMap::new(),
+            next: 0,
+            of_context: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            registers: BTreeMap::new(),
+            fetches: BTreeSet::new(),
+            special: None,
+            process: 0,
+            command: None,
+            resting: VecDeque::new(),
+            bytes: each(config.copies_limit),
+            words: each(STATUS_WORDS),
+            congested: BTreeSet::new(),
+            throttled: BTreeSet::new(),
+            stores: BTreeMap::new(),
+        }
+    }
+
+    /// A closed context leaves nothing behind; whether it was congested.
+    pub(crate) fn forget_context(&mut self, number: u16) -> bool {
         self.registers.retain(|(context, _), _| *context != number);
         if self.special.is_some_and(|(context, ..)| context == number) {
             self.special = None;
         }
+        self.stores.remove(&number);
+        let stopped = self.is_stopped(number);
+        self.congested.remove(&number);
+        self.throttled.remove(&number);
+        stopped
     }
 
-    /// Whether this operation is unfinished.
-    pub(crate) fn unfinished(&self, number: u64) -> bool {
-        self.operations.contains_key(&number)
+    fn is_stopped(&self, context: u16) -> bool {
+        self.congested.contains(&context) || self.throttled.contains(&context)
     }
 
-    /// The unfinished operations that use an import of which `wanted` is true.
-    pub(crate) fn using(&self, wanted: impl Fn(u16) -> bool) -> Vec<u64> {
-        let uses = |operation: &Operation| operation.imports.into_iter().flatten().any(&wanted);
-        self.operations.iter().filter(|(_, operation)| uses(operation)).map(|(number, _)| *number).collect()
+    pub(crate) fn any_stopped(&self) -> bool {
+        !self.congested.is_empty() || !self.throttled.is_empty()
+    }
+
+    /// A status word has been written, or will not be.
+    pub(crate) fn give_word(&mut self, context: u16) {
+        self.words.give(&context, 1);
+    }
+
+    /// The moment at which a load of FETCH must be answered.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.fetches.first().map(|(at, _)| *at)
+    }
+
+    fn forget_operation(&mut self, context: u16, number: u64) {
+        if let Some(operations) = self.of_context.get_mut(&context) {
+            operations.remove(&number);
+            if operations.is_empty() {
+                self.of_context.remove(&context);
+            }
+        }
+    }
+
+    /// The unfinished operations through imports of a context of which `wanted` is true, ascending.
+    pub(crate) fn used_by(&self, context: u16, wanted: impl Fn(u16) -> bool) -> Vec<u64> {
+        let uses = |number: &u64| {
+            let operation = self.operations.get(number);
+            operation.is_some_and(|operation| operation.imports.into_iter().flatten().any(&wanted))
+        };
+        self.of_context.get(&context).into_iter().flatten().copied().filter(uses).collect()
     }
 
     /// Reset: everything is forgotten; numbers are not used again.
-    pub(crate) fn reset(&mut self) {
-        *self = Launcher { next: self.next, ..Launcher::default() };
+    pub(crate) fn reset(&mut self, config: &HibConfig) {
+        *self = Launcher { next: self.next, ..Launcher::new(config) };
     }
 }
 
@@ -150,6 +299,7 @@ impl Hib {
         let Some(number) = self.issuer.slot(&address) else {
             return self.bad_access(Bar::Window, offset, size, Status::Unmapped, out);
         };
+        self.issuer.touched(number);
         let Argument { context, slot, which, key } = Argument::decode(data);
         let Some((owner, place)) = self.place(number, address.slot(), address.within()) else { return };
         let (context, right_key) = match self.config.launching {
@@ -278,6 +428,10 @@ impl Hib {
     /// A store to a context page.
     pub(crate) fn context_write(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
         let number = (offset >> UNIT_SHIFT) as u16;
+        if self.issuer.contexts.contains_key(&number) {
+            *self.launcher.stores.entry(number).or_default() += 1;
+        }
+        self.count_intake(out);
         let within = offset & (UNIT - 1);
         let slots = context::SLOT_COUNT;
         let end = context::REGISTERS + slots * context::STRIDE;
@@ -341,24 +495,245 @@ impl Hib {
         let Some(Launch { operation, notify, cookie }) = Launch::decode(word) else {
             return self.bad_access(Bar::Contexts, offset, 8, Status::Invalid, out);
         };
+        if let Err(status) = self.take_word(number) {
+            // There is no room for a word to say so.
+            return self.bad_access(Bar::Contexts, offset, 8, status, out);
+        }
         if busy {
             // Told by its cookie; the word of the one that is under way comes later, and is not lost.
             self.bad_access(Bar::Contexts, offset, 8, Status::Busy, out);
             return self.slot_done((number, slot), cookie, Status::Busy, None, notify, out);
         }
         let origin = Origin::Slot { context: number, slot, cookie };
-        let low = [registers.length >> 48 & 7, registers.length >> 52 & 7];
         let length = registers.length & ((1 << 48) - 1);
-        let mut places = registers.arguments;
-        for (place, low) in places.iter_mut().zip(low) {
-            if let Some(place) = place {
-                place.offset += low;
-            }
-        }
+        let places = registers.places();
         let started = self.start(origin, notify, operation, places, length, registers.operand, registers.compare, out);
         if let Err(status) = started {
+            if status == Status::NoSpace {
+                // Only an operating system that does not stop a congested context comes here.
+                self.bad_access(Bar::Contexts, offset, 8, status, out);
+            }
             self.slot_done((number, slot), cookie, status, None, notify, out);
         }
+    }
+
+    /// Takes the place of a status word from a context's account.
+    pub(crate) fn take_word(&mut self, context: u16) -> Result<(), Status> {
+        if self.config.has(Bug::UnboundedStatusWords) {
+            return Ok(());
+        }
+        self.launcher.words.take(context, 1).map_err(|_| Status::NoSpace)
+    }
+
+    // ---- loads that perform ----
+
+    /// A load from a context page. Only FETCH is for loads; what else is there arrives in the status page and reads as zero.
+    pub(crate) fn context_read(&mut self, token: Token, offset: u64, size: u32, out: &mut Vec<Action>) {
+        let within = offset & (UNIT - 1);
+        let slots = context::FETCH..context::FETCH + 8 * context::SLOT_COUNT;
+        if !slots.contains(&within) {
+            return out.push(Action::ReadDone { token, data: 0 });
+        }
+        let number = (offset >> UNIT_SHIFT) as u16;
+        if let Err((status, argument)) = self.fetch(token, number, offset, size, out) {
+            self.fetch_failed(number, argument, offset, size, status, out);
+            out.push(Action::ReadDone { token, data: ones(size) });
+        }
+    }
+
+    /// A load of FETCH: performs the atomic that was prepared in its slot. An error comes with the import that it concerns.
+    fn fetch(
+        &mut self,
+        token: Token,
+        number: u16,
+        offset: u64,
+        size: u32,
+        out: &mut Vec<Action>,
+    ) -> Result<(), (Status, Option<u16>)> {
+        if !matches!(size, 4 | 8) || offset % 8 != 0 {
+            return Err((Status::BadSize, None));
+        }
+        let Some(context) = self.issuer.contexts.get(&number) else { return Err((Status::Unmapped, None)) };
+        let slot = (((offset & (UNIT - 1)) - context::FETCH) / 8) as u8;
+        let busy = context.quiets.contains_key(&slot) || self.slot_is_busy(number, slot);
+        // Consumed whatever comes of it, as by LAUNCH.
+        let registers = match self.config.has(Bug::FetchKeepsArguments) {
+            true => self.launcher.registers.get(&(number, slot)).copied().unwrap_or_default(),
+            false => self.launcher.registers.remove(&(number, slot)).unwrap_or_default(),
+        };
+        let places = registers.places();
+        let argument = places[0].filter(|place| self.is_open(place)).map(|place| place.import);
+        let failed = |status| (status, argument);
+        if busy {
+            return Err(failed(Status::Busy));
+        }
+        // All ones could be the word's value: with an error latched before, the process could not tell.
+        let latched = argument.and_then(|import| self.issuer.open_import(import)).and_then(|import| import.error);
+        if let Some(status) = latched {
+            return Err(failed(status));
+        }
+        let op = AtomicOp::from_u8((registers.length >> 56) as u8).ok_or(failed(Status::Invalid))?;
+        let size = size as u8;
+        let deadline = self.now.saturating_add(self.config.load_limit);
+        let origin = Origin::Load { context: number, slot, size, token: Some(token), deadline };
+        let what = What::Atomic { op, size };
+        // On the account of what waits for the context: one whose load has been answered may be unfinished for long.
+        self.take_word(number).map_err(failed)?;
+        self.start(origin, false, what, places, 0, registers.operand, registers.compare, out).map_err(|status| {
+            self.launcher.give_word(number);
+            failed(status)
+        })
+    }
+
+    /// A load of FETCH is answered with all ones. Each counts in the context's errors, by which its process tells it from a word that is all ones.
+    fn fetch_failed(
+        &mut self,
+        number: u16,
+        argument: Option<u16>,
+        offset: u64,
+        size: u32,
+        status: Status,
+        out: &mut Vec<Action>,
+    ) {
+        let errors = |hib: &Hib| hib.issuer.contexts.get(&number).map(|context| context.errors);
+        let before = errors(self);
+        match argument {
+            Some(import) => {
+                let node = self.issuer.open_import(import).map_or(self.config.node, |import| import.node);
+                out.push(Action::Notice(Notice::FailedLoad { node, status }));
+                self.latch(import, status, out);
+            }
+            None => self.bad_access(Bar::Contexts, offset, size, status, out),
+        }
+        if errors(self) == before {
+            self.count_context_error(number, out);
+        }
+    }
+
+    /// Loads of FETCH whose time is over are answered; what they have launched continues, and quiet waits for it.
+    pub(crate) fn expire_fetches(&mut self, out: &mut Vec<Action>) {
+        if self.config.has(Bug::FetchWithoutLimit) {
+            return;
+        }
+        while let Some(&(deadline, number)) = self.launcher.fetches.first() {
+            if deadline > self.now {
+                return;
+            }
+            self.answer_fetch(number, Status::Timeout, out);
+            self.launcher.fetches.remove(&(deadline, number));
+        }
+    }
+
+    /// Answers the load that has launched an operation, if that has not been answered.
+    fn answer_fetch(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+        let Some(operation) = self.launcher.operations.get_mut(&number) else { return };
+        let Origin::Load { context, slot, size, token, deadline } = &mut operation.origin else { return };
+        let Some(token) = token.take() else { return };
+        let (context, slot, size, deadline) = (*context, *slot, *size, *deadline);
+        let (argument, kind) = (operation.imports[0], operation.kind);
+        self.launcher.fetches.remove(&(deadline, number));
+        // Nothing will be written for it: the slot is its process's again.
+        self.launcher.slots.remove(&(context, slot));
+        let data = match kind {
+            Kind::Atomic { value } if status == Status::Ok => value & ones(u32::from(size)),
+            _ => {
+                let offset = u64::from(context) * UNIT + context::FETCH + 8 * u64::from(slot);
+                self.fetch_failed(context, argument, offset, u32::from(size), status, out);
+                ones(u32::from(size))
+            }
+        };
+        out.push(Action::ReadDone { token, data });
+    }
+
+    /// Reset: loads that have launched an operation are answered.
+    pub(crate) fn fail_fetches(&mut self, out: &mut Vec<Action>) {
+        for (_, number) in std::mem::take(&mut self.launcher.fetches) {
+            let Some(operation) = self.launcher.operations.get(&number) else { continue };
+            if let Origin::Load { size, token: Some(token), .. } = operation.origin {
+                out.push(Action::Notice(Notice::FailedLoad { node: operation.node, status: Status::Reset }));
+                out.push(Action::ReadDone { token, data: ones(u32::from(size)) });
+            }
+        }
+    }
+
+    // ---- congestion ----
+
+    /// The value of the next CONTEXT_STATE event of a context: TG_CONTEXT_* bits.
+    pub fn context_state(&self, context: u16) -> u64 {
+        if self.launcher.is_stopped(context) { event::CONTEXT_CONGESTED } else { 0 }
+    }
+
+    fn context_stopped(&mut self, context: u16, on: bool, out: &mut Vec<Action>) {
+        if on {
+            self.counters.congested += 1;
+        } else if self.config.has(Bug::ForgetContextClear) {
+            return;
+        }
+        out.push(Action::Notice(Notice::ContextCongested { context, on }));
+        self.cause(Cause::ContextState(context), out);
+    }
+
+    /// The board cannot keep up with its guest's stores: stops the contexts that more than their part of them came from. If less than half came
+    /// from contexts, it is imports that are stopped.
+    pub(crate) fn throttle_contexts(&mut self, out: &mut Vec<Action>) {
+        let stores = std::mem::take(&mut self.launcher.stores);
+        let part = self.config.intake_limit / 2 / (stores.len() as u32).max(1);
+        for context in stores.into_iter().filter(|(_, count)| *count >= part).map(|(context, _)| context) {
+            let news = !self.launcher.is_stopped(context);
+            self.launcher.throttled.insert(context);
+            if news {
+                self.context_stopped(context, true, out);
+            }
+        }
+    }
+
+    /// The guest's stores have been taken in.
+    pub(crate) fn release_contexts(&mut self, out: &mut Vec<Action>) {
+        self.launcher.stores.clear();
+        for context in std::mem::take(&mut self.launcher.throttled) {
+            if !self.launcher.is_stopped(context) {
+                self.context_stopped(context, false, out);
+            }
+        }
+    }
+
+    /// Charges the bytes of a copy to its context.
+    fn charge_copy(&mut self, context: u16, length: u64, out: &mut Vec<Action>) -> Result<(), Status> {
+        if self.config.has(Bug::UnboundedCopies) {
+            return Ok(());
+        }
+        let launcher = &mut self.launcher;
+        launcher.bytes.take(context, length).map_err(|_| Status::NoSpace)?;
+        if launcher.bytes.held(&context) >= self.config.copies_congest_at && !launcher.congested.contains(&context) {
+            let news = !launcher.is_stopped(context);
+            launcher.congested.insert(context);
+            if news {
+                self.context_stopped(context, true, out);
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy has ended.
+    fn credit_copy(&mut self, context: u16, length: u64, out: &mut Vec<Action>) {
+        let launcher = &mut self.launcher;
+        launcher.bytes.give(&context, length);
+        if launcher.bytes.held(&context) <= self.config.copies_clear_at
+            && launcher.congested.remove(&context)
+            && !launcher.is_stopped(context)
+        {
+            self.context_stopped(context, false, out);
+        }
+    }
+
+    /// Bytes of unfinished copies of a context, of [`HibConfig::copies_limit`].
+    pub fn copying(&self, context: u16) -> u64 {
+        self.launcher.bytes.held(&context)
+    }
+
+    /// Status words of a context that are promised or wait to be written, of [`STATUS_WORDS`].
+    pub fn status_words(&self, context: u16) -> u64 {
+        self.launcher.words.held(&context)
     }
 
     /// The LAUNCH command of the kernel.
@@ -373,7 +748,8 @@ impl Hib {
         let source = if operation == What::Copy { place(command.source, command.source_offset) } else { None };
         let places = [place(command.target, command.target_offset), source];
         let (length, operand, compare) = (command.length, command.operand, command.compare);
-        self.start(Origin::Admin(slot), false, operation, places, length, operand, compare, out)
+        let origin = Origin::Admin { context: command.context, slot };
+        self.start(origin, false, operation, places, length, operand, compare, out)
     }
 
     // ---- starting ----
@@ -437,6 +813,8 @@ impl Hib {
                 let (far, near) = if get { (from, to) } else { (to, from) };
                 let node = if get { from_node } else { to_node };
                 let second = (to.import != from.import).then_some(near.import);
+                let context = origin.context();
+                self.charge_copy(context, length, out)?;
                 self.counters.copies += 1;
                 let number = self.begin(Operation {
                     origin,
@@ -449,11 +827,22 @@ impl Hib {
                     status: Status::Ok,
                     blamed: None,
                 });
-                self.issuer.peers[usize::from(node)].copies.push_back(number);
+                self.queue_copy(node, context, number);
                 self.pump_copies(node, out);
             }
         }
         Ok(())
+    }
+
+    /// Puts a copy behind those whose turn comes before.
+    fn queue_copy(&mut self, node: NodeId, context: u16, number: u64) {
+        let context = if self.config.has(Bug::TurnsByOperation) { 0 } else { context };
+        self.issuer.peers[usize::from(node)].copies.push(context, number);
+    }
+
+    /// Whether the import that a place was named in is still the same.
+    fn is_open(&self, place: &Place) -> bool {
+        self.issuer.open_import(place.import).is_some_and(|import| import.opening == place.opening)
     }
 
     /// Checks a place of `length` bytes for `right`; where its first byte is.
@@ -489,12 +878,16 @@ impl Hib {
     fn begin(&mut self, operation: Operation) -> u64 {
         let number = self.launcher.next;
         self.launcher.next += 1;
-        if let Origin::Slot { context, slot, .. } = operation.origin {
+        if let Origin::Slot { context, slot, .. } | Origin::Load { context, slot, .. } = operation.origin {
             self.launcher.slots.insert((context, slot), number);
+        }
+        if let Origin::Load { deadline, .. } = operation.origin {
+            self.launcher.fetches.insert((deadline, number));
         }
         for import in operation.imports.into_iter().flatten() {
             if let Some(import) = self.issuer.import(import) {
                 import.operations += 1;
+                self.launcher.of_context.entry(import.context).or_default().insert(number);
             }
         }
         self.launcher.operations.insert(number, operation);
@@ -502,7 +895,7 @@ impl Hib {
     }
 
     fn send_part(&mut self, node: NodeId, operation: u64, offset: u64, body: Body, out: &mut Vec<Action>) {
-        self.issuer.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body });
+        self.issuer.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body: Box::new(body) });
         self.pump(node, out);
     }
 
@@ -515,7 +908,16 @@ impl Hib {
             if peer.blocks >= BLOCKS {
                 return;
             }
-            let Some(number) = peer.copies.pop_front() else { return };
+            if peer.copies.is_empty() {
+                return;
+            }
+            if !self.take_block(out) {
+                if !self.launcher.resting.contains(&node) {
+                    self.launcher.resting.push_back(node);
+                }
+                return;
+            }
+            let Some(number) = self.issuer.peers[usize::from(node)].copies.pop() else { return };
             let Some(operation) = self.launcher.operations.get_mut(&number) else { continue };
             if operation.status != Status::Ok {
                 continue; // It ends with its last block under way.
@@ -526,10 +928,11 @@ impl Hib {
             *started += count;
             let more = *started < *length;
             let (far, near, get) = (*far, *near, *get);
+            let own_context = operation.origin.context();
             operation.parts += 1;
             peer_blocks(self, node, 1);
             if more {
-                self.issuer.peers[usize::from(node)].copies.push_back(number);
+                self.queue_copy(node, own_context, number);
             }
             let context = self.issuer.open_import(far.import).map_or(0, |i| i.context);
             if get {
@@ -550,6 +953,14 @@ impl Hib {
                     Err(status) => self.part_done(number, status, near.import, out),
                 }
             }
+        }
+    }
+
+    /// The shell has served other events since blocks were last started.
+    pub(crate) fn continue_copies(&mut self, out: &mut Vec<Action>) {
+        for node in std::mem::take(&mut self.launcher.resting) {
+            // Those that find no block left rest again, in the same order.
+            self.pump_copies(node, out);
         }
     }
 
@@ -654,6 +1065,9 @@ impl Hib {
     }
 
     fn end(&mut self, number: u64, out: &mut Vec<Action>) {
+        if let Some(status) = self.launcher.operations.get(&number).map(|operation| operation.status) {
+            self.answer_fetch(number, status, out);
+        }
         let Some(operation) = self.launcher.operations.remove(&number) else { return };
         let Operation { origin, notify, node, imports, epoch, kind, status, blamed, .. } = operation;
         let value = match kind {
@@ -674,25 +1088,33 @@ impl Hib {
                 self.latch(import, status, out);
             }
         }
+        if let Kind::Copy { length, .. } = kind {
+            self.credit_copy(origin.context(), length, out);
+        }
         match origin {
             Origin::Slot { context, slot, cookie } => {
                 self.launcher.slots.remove(&(context, slot));
                 self.slot_done((context, slot), cookie, status, value, notify, out);
             }
-            Origin::Admin(slot) => {
+            Origin::Load { context, .. } => self.launcher.give_word(context),
+            Origin::Admin { slot, .. } => {
                 let length = value.unwrap_or(0);
                 self.complete(slot, Completion { length, ..Completion::of(0, status) }, out);
             }
         }
         for import in imports.into_iter().flatten() {
+            // It is open as long as an operation uses it.
             if let Some(import) = self.issuer.import(import) {
                 import.operations -= 1;
+                let context = import.context;
+                self.launcher.forget_operation(context, number);
+                self.operation_ended(context, number, out);
             }
             self.progressed(import, out);
         }
     }
 
-    /// Writes a slot's completion: the value first, `done` last, then the event.
+    /// Writes a slot's completion, whose place in the context's account was taken before: the value first, `done` last, then the event.
     pub(crate) fn slot_done(
         &mut self,
         (number, slot): (u16, u8),
@@ -702,18 +1124,20 @@ impl Hib {
         notify: bool,
         out: &mut Vec<Action>,
     ) {
-        let Some(page) = self.issuer.contexts.get(&number).map(|c| c.status_page) else { return };
+        let Some(page) = self.issuer.contexts.get(&number).map(|c| c.status_page) else {
+            return self.launcher.give_word(number);
+        };
         let at = 8 * u64::from(slot);
         let value = value.map(|value| (page + context::VALUE_OFFSET + at, value));
         let done = (page + at, (status as u64) << context::COOKIE_BITS | cookie);
         let then = if notify { Then::ContextDone(number) } else { Then::Nothing };
-        self.status_job(number, value.into_iter().chain([done]), then, out);
+        self.status_job(number, value.into_iter().chain([done]), then, true, out);
     }
 
     /// The operations for a node of which no part is under way (they only wait for their turn) end now.
     pub(crate) fn fail_waiting_copies(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
-        let copies = std::mem::take(&mut self.issuer.peers[usize::from(node)].copies);
-        for number in copies {
+        let mut copies = std::mem::take(&mut self.issuer.peers[usize::from(node)].copies);
+        while let Some(number) = copies.pop() {
             let Some(operation) = self.launcher.operations.get_mut(&number) else { continue };
             if operation.status == Status::Ok {
                 operation.status = status;
@@ -724,6 +1148,11 @@ impl Hib {
             }
         }
     }
+}
+
+/// What a load of so many bytes gives that cannot be served.
+fn ones(size: u32) -> u64 {
+    if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
 }
 
 fn peer_blocks(hib: &mut Hib, node: NodeId, change: i32) {

@@ -34,4 +34,4 @@ mod serve;
 pub use config::{Bug, HibConfig, Launching, MAX_CONTEXTS};
 pub use hib::{Counters, Hib};
 pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};
-pub use launch::{BLOCKS, KEY_ATTEMPTS, MAX_COPY};
+pub use launch::{BLOCKS, KEY_ATTEMPTS, MAX_COPY, STATUS_WORDS, TURN_BLOCKS};

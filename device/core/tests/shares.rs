@@ -6,9 +6,10 @@
 mod common;
 
 use common::{Cluster, EXPORTS};
-use hib_core::Bug;
+use hib_core::{Bug, Event};
+use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Rights, UNIT};
+use telegraphos_wire::{Rights, Status, UNIT, event};
 
 const RW: Rights = Rights(3);
 /// Node 0 sends; nodes 1 to 6 may hang; node 7 never does.
@@ -74,7 +75,8 @@ fn i13_a_healthy_node_is_reached_while_others_take_nothing() {
         for seed in 0..3 {
             reaches(seed, None, credits, hanging).unwrap_or_else(|e| panic!("{credits} credits, {hanging} hang: {e}"));
             let blind = reaches(seed, Some(Bug::ShareAllCredits), credits, hanging);
-            println!("{credits} credits, {hanging} hang: {}", blind.expect_err("blind to Bug::ShareAllCredits"));
+            let failure = blind.expect_err("blind to Bug::ShareAllCredits");
+            assert!(failure.contains("reached the healthy node"), "{failure}");
         }
     }
 }
@@ -111,4 +113,113 @@ fn a_single_destination_has_its_window_of_requests() {
     }
     c.settle();
     assert_eq!(c.packets - before, u64::from(c.nodes[0].hib.config().outstanding));
+}
+
+/// The first load to a node that is silent costs the load limit; those behind it fail at once with the same error, until the node
+/// answers anything, were it the first one.
+#[test]
+fn a_silent_node_costs_the_load_limit_once() {
+    let check = |bug: Option<Bug>| {
+        let mut c = eight(1, bug, 256, 8);
+        c.settle();
+        c.hanging = vec![3, 4];
+        let (address, other) = (c.address(3, 0, 64), c.address(5, 0, 64));
+        let first = c.start_load(0, address, 4);
+        c.settle();
+        c.event(0, Event::Tick { now: 1_000_000 });
+        assert_eq!(c.nodes[0].reads.remove(&first), Some(0xffff_ffff));
+        for n in 0..20 {
+            let token = c.start_load(0, address, 8);
+            assert_eq!(c.nodes[0].reads.remove(&token), Some(u64::MAX), "load {n} behind it is answered at once");
+        }
+        assert_eq!(c.nodes[0].hib.counters().silent_loads, 20);
+        assert_eq!(c.nodes[0].hib.deadline(), None);
+        assert_eq!(c.quiet(0, 3, 2), Status::Timeout as u16, "and says why");
+        // Other nodes are another matter, also one that has not been asked for a load.
+        assert_eq!(c.load(0, other, 8), 0);
+        let token = {
+            let address = c.address(4, 0, 0);
+            c.start_load(0, address, 8)
+        };
+        assert!(!c.nodes[0].reads.contains_key(&token));
+        // Its answer to the first load comes after all.
+        c.nodes[3].ram[EXPORTS as usize + 64] = 7;
+        c.release();
+        c.settle();
+        let ack = Command { opcode: admin::IMPORT_ACK, import: 3, ..Command::default() };
+        assert_eq!(c.admin(0, ack).status, 0);
+        let token = c.start_load(0, address, 4);
+        c.settle();
+        (c.nodes[0].reads.remove(&token), c.nodes[0].hib.counters().silent_loads)
+    };
+    assert_eq!(check(None), (Some(7), 20));
+    // With the bug, nothing is under way any more, so that a load is sent; the one behind another fails still.
+    let mut c = eight(1, Some(Bug::SilentForEver), 256, 8);
+    c.hanging = vec![3];
+    let address = c.address(3, 0, 64);
+    c.start_load(0, address, 4);
+    c.event(0, Event::Tick { now: 1_000_000 });
+    c.release();
+    c.settle();
+    c.start_load(0, address, 4);
+    c.start_load(0, address, 4);
+    assert_eq!(c.nodes[0].hib.counters().silent_loads, 1, "the check is blind to Bug::SilentForEver");
+}
+
+/// A node that answers other things late is not silent: each load has its time.
+#[test]
+fn a_slow_node_is_not_silent() {
+    let mut c = eight(2, None, 256, 8);
+    let address = c.address(3, 0, 0);
+    c.store(0, address, 8, 1);
+    c.hold_next(3, |step| matches!(step, hib_core::Step::Store { address, .. } if *address >= EXPORTS));
+    let first = c.start_load(0, address, 8);
+    // The node answers something of another import meanwhile, in another class.
+    c.enqueue(0, 3, 4, 8, 5);
+    c.settle();
+    let lookup =
+        c.post(3, Command { opcode: admin::LOOKUP, node: 0, name: common::name64("none"), ..Command::default() });
+    c.settle();
+    let _ = c.completion(3, lookup);
+    c.event(0, Event::Tick { now: 1_000_000 });
+    assert_eq!(c.nodes[0].reads.remove(&first), Some(u64::MAX));
+    let second = c.start_load(0, address, 8);
+    assert!(!c.nodes[0].reads.contains_key(&second), "it has its time");
+    c.release();
+    c.settle();
+    assert_eq!(c.nodes[0].reads.remove(&second), Some(1));
+}
+
+/// More stores of one import than the reserve takes, as a board finds them that was not scheduled: those of others that only wait lose none.
+#[test]
+fn an_import_that_only_waits_is_not_cut_for_what_others_have_posted() {
+    let cut = |bug: Option<Bug>| {
+        let mut c = Cluster::new(3, 4, |config| {
+            config.bug = bug;
+            (config.outstanding, config.reserve, config.hold) = (4, 1000, 8);
+            (config.congest_at, config.clear_at) = (50, 10);
+        });
+        c.make_queue(1, "queue", 4, Shape::new(8, 8).unwrap());
+        c.import(0, 1, "queue", 1, 0);
+        c.export(2, "seg", 0, 1, RW);
+        c.import(0, 2, "seg", 2, 0);
+        // The queue is full, and its sender waits.
+        for n in 0..40 {
+            c.enqueue(0, 1, 0, 8, 1 + n);
+        }
+        c.settle();
+        // Nobody has stopped this one.
+        for n in 0..3000u64 {
+            let address = c.address(2, 0, 8 * (n % 1000));
+            c.store(0, address, 8, n);
+        }
+        for n in 40..100 {
+            c.enqueue(0, 1, 0, 8, 1 + n);
+        }
+        assert!(c.nodes[0].hib.waiting() <= 1000);
+        let is_cut = |import| c.nodes[0].hib.import_state(import) & event::IMPORT_CUT != 0;
+        (is_cut(1), is_cut(2))
+    };
+    assert_eq!(cut(None), (false, true));
+    assert_eq!(cut(Some(Bug::ShareWholeReserve)), (true, true), "the check is blind to Bug::ShareWholeReserve");
 }

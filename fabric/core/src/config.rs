@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use fabric_topology::{SwitchId, Topology};
 use telegraphos_accounts::Rate;
-use telegraphos_wire::link::DEFAULT_CREDITS;
-use telegraphos_wire::window::LayoutError;
 #[cfg(feature = "bugs")]
 use telegraphos_wire::Packet;
+use telegraphos_wire::link::DEFAULT_CREDITS;
+use telegraphos_wire::window::LayoutError;
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
 use crate::CREDITED;

@@ -165,7 +165,12 @@ fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
     let mut switch = Switch::new(config(bug)).unwrap();
     join(&mut switch, 1);
     join_offering(&mut switch, 0, [u32::MAX; 4]);
-    let ask = |tag| Frame::Packet(Packet { body: Body::ReadBlock { at: AT, context: 1, length: 8192 }, ..packet(0, 0, Class::Request, tag, 0) });
+    let ask = |tag| {
+        Frame::Packet(Packet {
+            body: Body::ReadBlock { at: AT, context: 1, length: 8192 },
+            ..packet(0, 0, Class::Request, tag, 0)
+        })
+    };
     // It reads what it is asked and its credits, and answers nothing yet.
     let (mut held, mut asked) = (256u64, 0u64);
     while held > 0 && asked < 100_000 {
@@ -223,7 +228,10 @@ fn unasked(bug: Option<Bug>) -> Result<(), Failure> {
     }
     let limit = 2 * 3 * 4;
     for n in 0..10 * limit {
-        let reply = Packet { body: Body::WriteAck { status: Status::Ok }, ..packet(0, 1 + n as NodeId % 3, Class::Reply, 0, 0) };
+        let reply = Packet {
+            body: Body::WriteAck { status: Status::Ok },
+            ..packet(0, 1 + n as NodeId % 3, Class::Reply, 0, 0)
+        };
         let actions = frame(&mut switch, 0, Frame::Packet(reply));
         if actions.contains(&Action::Close(0)) {
             assert_eq!(refusal(&actions, 0), Some((Refusal::Protocol, limit + 1, limit)));

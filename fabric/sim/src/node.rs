@@ -129,6 +129,7 @@ impl Node {
         let mut actions = std::mem::take(&mut world.actions);
         self.hib.handle(event, &mut actions);
         let mut failed = false;
+        let mut turn = false;
         for action in actions.drain(..) {
             match action {
                 Action::Send(packet) => {
@@ -148,6 +149,7 @@ impl Node {
                 Action::Credit { class, count } => self.send(world, Frame::Credit { class, count }),
                 Action::AnnounceReset { incarnation } => self.send(world, Frame::Reset { incarnation }),
                 Action::Group { page, members } => self.send(world, Frame::Group { page, members }),
+                Action::Continue => turn = true,
                 Action::Interrupt => self.call_driver(world, world.plan.workload.costs.interrupt),
                 // The next action answers the load.
                 Action::Notice(Notice::FailedLoad { .. }) => failed = true,
@@ -155,6 +157,10 @@ impl Node {
             }
         }
         world.actions = actions;
+        if turn {
+            // Everything else has a time of its own: the next turn of the loop follows at once.
+            self.handle(world, Event::Continue);
+        }
         if !self.deadline_called {
             self.call_deadline(world);
         }

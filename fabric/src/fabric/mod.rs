@@ -233,6 +233,7 @@ impl Fabric {
             for switch in 0..self.switches.len() {
                 self.event(switch, Event::Tick { now: self.now });
             }
+            self.probe_trunks();
         }
         Ok(())
     }
@@ -360,6 +361,9 @@ impl Fabric {
                         if self.kept_out(port, &frame) {
                             return Ok(());
                         }
+                        if let (Frame::Alive, Some(connection)) = (&frame, self.connection(port)) {
+                            connection.alive(now);
+                        }
                         let switch = self.introduce(port, Some(&frame));
                         self.event(switch, Event::Frame { port, frame });
                     }
@@ -466,10 +470,13 @@ impl Fabric {
         for action in actions.drain(..) {
             match action {
                 Action::Send(port, frame) => {
+                    let now = self.now;
                     if let Some(connection) = self.connection(port) {
                         connection.queue(&frame);
-                        if matches!(frame, Frame::Welcome { .. }) {
-                            connection.role = Role::Link;
+                        match frame {
+                            Frame::Welcome { .. } => connection.role = Role::Link,
+                            Frame::Probe => connection.probed(now),
+                            _ => {}
                         }
                     }
                     self.touch(port);
@@ -487,8 +494,10 @@ impl Fabric {
     }
 
     fn notice(&mut self, switch: usize, notice: &Notice) {
-        if let Notice::Joined { port, node, .. } = *notice {
-            self.place_faults_of(port, node);
+        match *notice {
+            Notice::Joined { port, node, .. } => self.place_faults_of(port, node),
+            Notice::TrunkUp { port, .. } => self.probe_trunk(port),
+            _ => {}
         }
         let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
         self.lives.notice(switch, notice, self.now);

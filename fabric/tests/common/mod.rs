@@ -149,7 +149,13 @@ impl Node {
 
     pub(crate) fn write(&self, dst: NodeId, tag: u32) -> Packet {
         let at = RemoteAddr { page: 0, offset: 0, generation: 0 };
-        let body = Body::Write { at, context: 0, epoch: telegraphos_wire::ImportEpoch::default(), size: 8, data: u64::from(tag) };
+        let body = Body::Write {
+            at,
+            context: 0,
+            epoch: telegraphos_wire::ImportEpoch::default(),
+            size: 8,
+            data: u64::from(tag),
+        };
         Packet { src: self.node, dst, tag, incarnation: self.incarnation, target: 0, body }
     }
 

@@ -61,6 +61,8 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_STYLE_SPECIAL 0x1
 /* Telegraphos II: contexts and keys, from user level. The default. */
 #define TG_STYLE_CONTEXT 0x2
+/* The same, but the last access of an atomic is a load that returns its result. */
+#define TG_STYLE_LOAD 0x3
 
 /* Modes of replicated segments */
 /* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24). */
@@ -139,6 +141,7 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_ERR_INVALIDATED 0x1f
 /* The page is moving to another home; the store is sent there. */
 #define TG_ERR_MOVING 0x20
+#define TG_ERR_BAD_NAME 0x21
 
 /* How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node. */
 typedef struct tg_export_options {

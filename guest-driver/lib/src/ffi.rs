@@ -287,6 +287,11 @@ const STYLES: &[(&str, u64, &str)] = &[
         LaunchStyle::Context as u64,
         "Telegraphos II: contexts and keys, from user level. The default.",
     ),
+    (
+        "TG_STYLE_LOAD",
+        LaunchStyle::Load as u64,
+        "The same, but the last access of an atomic is a load that returns its result.",
+    ),
 ];
 
 thread_local! {

@@ -33,7 +33,7 @@ pub(crate) struct Inner {
     pub(crate) unit: u64,
     context: u8,
     key: Key,
-    style: AtomicU8,
+    pub(crate) style: AtomicU8,
     pub(crate) slots: Slots,
     /// Who sleeps looks this often anyway: whether the board is still there, and for what another process has heard.
     pub(crate) look_every: Duration,
@@ -145,7 +145,7 @@ impl Node {
             Mapping::new(fd.as_fd(), uapi::mmap_offset(kind, 0), context::STATUS_SIZE as usize, rights)
                 .map_err(|errno| Error::Os { what: format!("mapping the {what} page of {}", path.display()), errno })
         };
-        let context_page = map(uapi::MMAP_CONTEXT, Rights::WRITE, "context")?;
+        let context_page = map(uapi::MMAP_CONTEXT, crate::READ_WRITE, "context")?;
         let status_page = map(uapi::MMAP_STATUS, Rights::READ, "status")?;
         let slots = Slots::new(context_page, status_page);
         if shared {

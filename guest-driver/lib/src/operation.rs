@@ -10,6 +10,8 @@
 //!   status page, written by the HIB:  value[slot], then done[slot] = status | cookie
 //! ```
 //!
+//! By [`LaunchStyle::Load`] the last access of an atomic is a load of `FETCH[slot]` instead, which launches it and returns its result.
+//!
 //! Only who has the page in its page tables can pass its address, and the board believes the context only with its key.
 //! A slot keeps its arguments however long the process is interrupted, and belongs to one thread.
 
@@ -31,7 +33,7 @@ use telegraphos_wire::{AtomicOp, Rights, Status, context, uapi};
 /// Longest copy in bytes.
 pub const MAX_COPY: u64 = 16 << 20;
 
-/// How an operation reaches the board. The three do the same, so that they can be compared (SPEC items 19 to 21).
+/// How an operation reaches the board. All do the same, so that they can be compared (SPEC items 19 to 21).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LaunchStyle {
@@ -43,11 +45,16 @@ pub enum LaunchStyle {
     /// Telegraphos II (s1, SPEC item 20): stores from user level, no system call.
     #[default]
     Context = 2,
+    /// The same, but the last access of an atomic is a load that returns its result (s1). The processor, and with it the virtual machine,
+    /// stands still until that is there; the operation is done when the call returns. Copies, which have no result, are launched
+    /// as by [`LaunchStyle::Context`].
+    Load = 3,
 }
 
 impl LaunchStyle {
     /// Every style.
-    pub const ALL: [LaunchStyle; 3] = [LaunchStyle::Plain, LaunchStyle::Special, LaunchStyle::Context];
+    pub const ALL: [LaunchStyle; 4] =
+        [LaunchStyle::Plain, LaunchStyle::Special, LaunchStyle::Context, LaunchStyle::Load];
 
     pub(crate) fn from_u32(number: u32) -> Option<LaunchStyle> {
         LaunchStyle::ALL.into_iter().find(|style| *style as u32 == number)
@@ -134,17 +141,20 @@ impl Request<'_> {
             return Err(self.target.inner.pending(what, backoff));
         };
         match style {
+            LaunchStyle::Load => match self.operation {
+                context::Operation::Atomic { op, size } => self.load(question, op, size),
+                context::Operation::Copy => self.store(question),
+            },
             LaunchStyle::Context => self.store(question),
             LaunchStyle::Special | LaunchStyle::Plain => self.call(&question.inner, style, question.slot),
         }
     }
 
-    /// Telegraphos II.
-    fn store<I: Deref<Target = Inner>>(&self, mut question: Question<I>) -> Result<Progress<I>> {
-        let slot = question.slot;
+    /// Passes the addresses; their low bits, as LENGTH takes them.
+    fn pass<I: Deref<Target = Inner>>(&self, question: &Question<I>) -> Result<u64> {
         let place = |remote: &Remote, offset: u64, which: u8| -> Result<u64> {
             let window = remote.arguments()?;
-            let word = question.inner.argument(slot, which);
+            let word = question.inner.argument(question.slot, which);
             // SAFETY: the offset was checked against the import's size, and the mapping is that long in whole pages; rounded
             // down to 8 bytes the word lies aligned in it.
             unsafe {
@@ -158,18 +168,44 @@ impl Request<'_> {
             Some((remote, offset)) => low | place(remote, offset, 1)? << 4,
             None => low,
         };
-        let registers = context::REGISTERS + context::STRIDE * u64::from(slot);
-        let slots = &question.inner.slots;
         if let context::Operation::Atomic { op, .. } = self.operation {
+            let (slots, registers) = (&question.inner.slots, registers_of(question.slot));
             slots.tell(registers + context::OPERAND, self.operand);
             if op == AtomicOp::CompareSwap {
                 slots.tell(registers + context::COMPARE, self.compare);
             }
         }
-        slots.tell(registers + context::LENGTH, self.length | low << 48);
+        Ok(low << 48)
+    }
+
+    /// Telegraphos II.
+    fn store<I: Deref<Target = Inner>>(&self, mut question: Question<I>) -> Result<Progress<I>> {
+        let low = self.pass(&question)?;
+        let registers = registers_of(question.slot);
+        question.inner.slots.tell(registers + context::LENGTH, self.length | low);
         let launch = context::Launch { operation: self.operation, notify: false, cookie: question.cookie() };
         question.ask(registers + context::LAUNCH, launch.encode());
         Ok(Progress::Asked(question))
+    }
+
+    /// An atomic whose last access is a load.
+    fn load<I: Deref<Target = Inner>>(&self, question: Question<I>, op: AtomicOp, size: u8) -> Result<Progress<I>> {
+        let (inner, slots) = (&*question.inner, &question.inner.slots);
+        let low = self.pass(&question)?;
+        slots.tell(registers_of(question.slot) + context::LENGTH, (op as u64) << 56 | low);
+        let errors = slots.errors();
+        let value = slots.fetch_word(context::FETCH + 8 * u64::from(question.slot), size);
+        let all_ones = u64::MAX >> (64 - 8 * u32::from(size));
+        if value != all_ones {
+            return Ok(Progress::Done(Status::Ok, value));
+        }
+        // The word's value, or a load that could not be served: then an error was counted before it was answered, or the board is gone.
+        inner.can_still_answer(Scope::All)?;
+        if slots.errors() == errors {
+            return Ok(Progress::Done(Status::Ok, value));
+        }
+        let state = inner.import_state(self.target.handle(), &|| self.target.what())?;
+        Ok(Progress::Done(state.error.unwrap_or(Status::Argument), u64::MAX))
     }
 
     /// One system call.
@@ -179,7 +215,7 @@ impl Request<'_> {
                 Err(remote.lacks("pass its addresses in special mode", "import it with the right to load or to store"))
             }
             LaunchStyle::Special => Ok(remote.as_ptr() as u64 + offset),
-            LaunchStyle::Context | LaunchStyle::Plain => Ok(offset),
+            LaunchStyle::Context | LaunchStyle::Load | LaunchStyle::Plain => Ok(offset),
         };
         let word = context::Launch { operation: self.operation, notify: false, cookie: 0 }.encode();
         let mut launch = uapi::Launch {
@@ -238,6 +274,11 @@ impl Request<'_> {
             None => Err(self.target.inner.pending(self.what(), &backoff)),
         }
     }
+}
+
+/// Where a slot's launch registers are in the context page.
+fn registers_of(slot: u32) -> u64 {
+    context::REGISTERS + context::STRIDE * u64::from(slot)
 }
 
 fn describe(operation: context::Operation, label: &str) -> String {
@@ -526,6 +567,31 @@ mod tests {
         assert_eq!(failed.status(), Some(Status::Rights));
         assert!(failed.to_string().starts_with("an atomic on segment \"x\" of node 1: "), "{failed}");
         assert_eq!(first.wait(None).unwrap_err().status(), Some(Status::Rights), "asked again");
+    }
+
+    #[test]
+    fn an_atomic_by_load_is_launched_as_the_interface_says() {
+        let inner = board();
+        inner.style.store(LaunchStyle::Load as u8, std::sync::atomic::Ordering::Relaxed);
+        let remote = Remote::without_board(&inner, 9, 1, FULL);
+        // What the board would answer.
+        inner.slots.tell(context::FETCH, 0x1234_5678_9abc_def0);
+        assert_eq!(remote.fetch_add(64, 7u64).unwrap(), 0x1234_5678_9abc_def0);
+        assert_eq!(remote.compare_swap(100, 3u32, u32::MAX).unwrap(), 0x9abc_def0);
+        let told = |register| inner.slots.told(context::REGISTERS + register);
+        assert_eq!((passed(&remote, 64), passed(&remote, 96)), (argument(0, 0), argument(0, 0)));
+        let length = (AtomicOp::CompareSwap as u64) << 56 | 4 << 48;
+        assert_eq!([context::OPERAND, context::COMPARE, context::LENGTH].map(told), [0xffff_ffff, 3, length]);
+        assert_eq!((told(context::LAUNCH), inner.slots.unfinished()), (0, 0), "nothing else, and its slot is free");
+        let mut done = remote.swap_nbi(0, 1u64).unwrap();
+        assert!(done.is_done());
+        // All ones is a value, unless an error was counted.
+        inner.slots.tell(context::FETCH, u64::MAX);
+        assert!(matches!(remote.fetch_inc::<u64>(0), Err(Error::Os { .. })), "there is no driver to ask");
+        // A copy has no result to load.
+        let copy = copy_nbi(&remote, 0, &remote, 1000, 10).unwrap();
+        assert_ne!(told(context::LAUNCH), 0);
+        drop(copy);
     }
 
     #[test]

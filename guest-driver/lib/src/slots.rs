@@ -214,6 +214,19 @@ impl Slots {
         unsafe { u64::window_store(self.context_page.at().add(offset as usize).cast(), value) }
     }
 
+    /// One load of 4 or 8 bytes from the context page, which the board answers when it has done what the load asks for.
+    pub(crate) fn fetch_word(&self, offset: u64, size: u8) -> u64 {
+        debug_assert!(offset % 8 == 0 && offset < context::STATUS_SIZE);
+        // SAFETY: callers pass register offsets of the context page, which is mapped at least that long.
+        unsafe {
+            let at = self.context_page.at().add(offset as usize);
+            match size {
+                4 => u64::from(u32::window_load(at.cast())),
+                _ => u64::window_load(at.cast()),
+            }
+        }
+    }
+
     fn status_word(&self, offset: u64) -> u64 {
         // SAFETY: callers pass offsets of words of the status page, which is mapped whole; the board writes it word by word.
         unsafe { u64::load_acquire(self.status_page.at().add(offset as usize).cast()) }

@@ -84,7 +84,12 @@ impl Launcher {
             node: node.clone(),
             context: info.context as u8,
             key: info.key,
-            page: Mapping::new(node, uapi::mmap_offset(uapi::MMAP_CONTEXT, 0), PAGE, ProtFlags::WRITE)?,
+            page: Mapping::new(
+                node,
+                uapi::mmap_offset(uapi::MMAP_CONTEXT, 0),
+                PAGE,
+                ProtFlags::READ | ProtFlags::WRITE,
+            )?,
             status: Mapping::new(node, uapi::mmap_offset(uapi::MMAP_STATUS, 0), PAGE, ProtFlags::READ)?,
         })
     }
@@ -99,6 +104,18 @@ impl Launcher {
         let at = context::REGISTERS + context::STRIDE * u64::from(slot & 63) + register;
         // SAFETY: aligned, and within the page.
         unsafe { crate::raw::store::<u64>(self.page.at, at, value) }
+    }
+
+    /// Loads FETCH of a slot: performs the atomic that was prepared there, on a word of 8 or 4 bytes.
+    pub fn fetch(&self, slot: u8, wide: bool) -> u64 {
+        let at = context::FETCH + 8 * u64::from(slot & 63);
+        // SAFETY: aligned, and within the page.
+        unsafe {
+            match wide {
+                true => crate::raw::load::<u64>(self.page.at, at),
+                false => crate::raw::load::<u32>(self.page.at, at).into(),
+            }
+        }
     }
 
     /// Starts an operation.

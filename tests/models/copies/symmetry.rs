@@ -63,7 +63,9 @@ pub(crate) fn rename(names: &Names, value: u64) -> u64 {
 fn rename_packet(names: &Names, packet: &Packet) -> Packet {
     let name = |id: NodeId| names[usize::from(id)];
     let body = match packet.body.clone() {
-        Body::Update { at, context, epoch, size, data } => Body::Update { at, context, epoch, size, data: rename(names, data) },
+        Body::Update { at, context, epoch, size, data } => {
+            Body::Update { at, context, epoch, size, data: rename(names, data) }
+        }
         Body::Reflected { at, size, data, writer } => {
             Body::Reflected { at, size, data: rename(names, data), writer: name(writer) }
         }

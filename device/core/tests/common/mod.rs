@@ -97,6 +97,8 @@ type Wire = (u16, u16, Class);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Perform(u16, StepId),
+    /// The next turn of a board's loop.
+    Continue(u16),
     Deliver(Wire),
     Up(u16),
     Down(u16),
@@ -312,7 +314,9 @@ impl Cluster {
     pub(crate) fn replace(&mut self, id: u16) {
         self.disconnect(id);
         self.release();
-        self.ready.retain(|choice| !matches!(choice, Choice::Perform(node, _) if *node == id));
+        let of_old =
+            |choice: &Choice| matches!(choice, Choice::Perform(node, _) | Choice::Continue(node) if *node == id);
+        self.ready.retain(|choice| !of_old(choice));
         let node = &mut self.nodes[usize::from(id)];
         let performed = std::mem::take(&mut node.performed);
         let atomics = std::mem::take(&mut node.atomics);
@@ -513,6 +517,7 @@ impl Cluster {
                     node.steps.insert(step, op);
                     self.ready.push(Choice::Perform(id, step));
                 }
+                Action::Continue => self.ready.push(Choice::Continue(id)),
                 Action::Interrupt => node.interrupts += 1,
                 Action::ResetDone => node.resets += 1,
                 Action::Notice(notice) => node.notices.push(notice),
@@ -627,6 +632,10 @@ impl Cluster {
                 self.ready.swap_remove(at);
                 self.perform(id, step);
             }
+            Choice::Continue(id) => {
+                self.ready.swap_remove(at);
+                self.event(id, Event::Continue);
+            }
             Choice::Up(id) => {
                 let fabric = self.fabric.as_mut().unwrap();
                 let frame = pull(&mut fabric.up[usize::from(id)], at, &mut self.ready);
@@ -649,6 +658,71 @@ impl Cluster {
             }
         }
         true
+    }
+
+    /// An event for a node whose steps are performed at once, as its server does: how many blocks it has stored.
+    pub(crate) fn at_once(&mut self, id: u16, event: Event) -> usize {
+        let before = self.nodes[usize::from(id)].blocks.len();
+        self.event(id, event);
+        let of_node = |choice: &Choice| matches!(choice, Choice::Perform(node, _) if *node == id);
+        while let Some(at) = self.ready.iter().position(of_node) {
+            if let Choice::Perform(_, step) = self.ready.swap_remove(at) {
+                self.perform(id, step);
+            }
+        }
+        self.nodes[usize::from(id)].blocks.len() - before
+    }
+
+    /// Takes back what a node has asked for: another turn of its server's loop. Whether it has.
+    pub(crate) fn asks_for_a_turn(&mut self, id: u16) -> bool {
+        let before = self.ready.len();
+        self.ready.retain(|choice| *choice != Choice::Continue(id));
+        self.ready.len() < before
+    }
+
+    /// Steps of a node in flight.
+    pub(crate) fn steps(&self, id: u16) -> usize {
+        self.nodes[usize::from(id)].steps.len()
+    }
+
+    /// Begins a load of FETCH.
+    pub(crate) fn start_fetch(&mut self, id: u16, context: u16, slot: u8, size: u32) -> u64 {
+        let node = &mut self.nodes[usize::from(id)];
+        node.next_token += 1;
+        let token = node.next_token;
+        let offset = u64::from(context) * UNIT + context::FETCH + 8 * u64::from(slot);
+        self.event(id, Event::Read { token, bar: Bar::Contexts, offset, size });
+        token
+    }
+
+    /// Runs until a load is answered.
+    pub(crate) fn finish_load(&mut self, id: u16, token: u64) -> u64 {
+        for _ in 0..1_000_000 {
+            if let Some(data) = self.nodes[usize::from(id)].reads.remove(&token) {
+                return data;
+            }
+            assert!(self.step(), "a load is never answered");
+        }
+        panic!("a load is never answered");
+    }
+
+    /// An atomic by a load, from beginning to end.
+    pub(crate) fn fetch(&mut self, id: u16, op: AtomicOp, size: u32, address: u64, operand: u64, compare: u64) -> u64 {
+        for step in Cluster::fetch_steps(op, operand, compare, address) {
+            self.launch_step(id, 0, 1, step);
+        }
+        let token = self.start_fetch(id, 0, 1, size);
+        self.finish_load(id, token)
+    }
+
+    /// The stores before a load of FETCH.
+    pub(crate) fn fetch_steps(op: AtomicOp, operand: u64, compare: u64, address: u64) -> Vec<LaunchStep> {
+        vec![
+            LaunchStep::Argument(0, address),
+            LaunchStep::Register(context::OPERAND, operand),
+            LaunchStep::Register(context::COMPARE, compare),
+            LaunchStep::Register(context::LENGTH, (address & 7) << 48 | (op as u64) << 56),
+        ]
     }
 
     /// Holds back those steps of a node that are in flight now and are meant; how many.
@@ -960,6 +1034,35 @@ pub(crate) fn over_seeds(ci: u64, full: u64, mut check: impl FnMut(u64) -> Resul
     let seeds = if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") { full } else { ci };
     (0..seeds).for_each(checked);
     Some(seeds)
+}
+
+/// Runs what has a deliberate bug in it over these seeds until it fails the named check: until a failure, or a panic, contains `check`.
+/// If only other checks fail, the named one has become blind, which is a failure of its own.
+pub(crate) fn finds(
+    bug: impl std::fmt::Debug,
+    check: &str,
+    mut seeds: std::ops::Range<u64>,
+    run: impl Fn(u64) -> Result<(), String>,
+) {
+    let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().map_or("a panic".into(), |text| (*text).into()),
+    };
+    let mut others = std::collections::BTreeSet::new();
+    let found = seeds.find_map(|seed| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
+        let failure = result.unwrap_or_else(|panic| Err(text(panic))).err()?;
+        if failure.contains(check) {
+            return Some(format!("seed {seed}: {failure}"));
+        }
+        others.insert(failure.chars().filter(|c| !c.is_ascii_digit()).take(60).collect::<String>());
+        None
+    });
+    if check == "?" {
+        println!("OPEN {bug:?}: {others:#?}");
+        return;
+    }
+    println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} is not found by {check:?}, only by {others:#?}")));
 }
 
 /// One store of a launch.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use telegraphos_wire::link::{Frame, MAX_LAYERS, Refusal};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{
-    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status, WindowLayout,
+    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status,
+    WindowLayout,
 };
 
 use super::Random;

@@ -248,6 +248,24 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
                 drop(telegraphos::copy_nbi(&near, 4096, &far, 65536 + 3, 50_001)?);
             }
         }
+        // Launches copies within this node's memory as fast as it can, whatever becomes of them, without end.
+        ["launch-flood", name] => {
+            let node = Node::open()?;
+            let near = import(&node, &node.id().to_string(), name, "rwad")?;
+            let wrong = Trouble::Wrong;
+            let (launcher, arguments) =
+                (Launcher::of(&node).map_err(wrong)?, Arguments::of(&node, &near).map_err(wrong)?);
+            let half = near.size() / 2;
+            say("ready");
+            for n in 0.. {
+                let slot = (n % 64) as u8;
+                // The lower half is what other nodes store to.
+                arguments.pass(half, launcher.argument(slot, 0));
+                arguments.pass(0, launcher.argument(slot, 1));
+                launcher.set(slot, context::LENGTH, half);
+                launcher.launch(slot, Operation::Copy, n);
+            }
+        }
         ["lock-loop", id, name, rounds] => {
             lock_loop(&import(&Node::open()?, id, name, "rwad")?, number(rounds)?)?;
         }

@@ -251,6 +251,85 @@ pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
+/// The launch of s1 whose last access is a read that returns the result: the library's, and by hand what the library never does.
+pub(crate) fn by_load(context: &mut Context<'_>) -> Verdict {
+    let (mine, right) = context.neighbour(4096)?;
+    let it = own(context, "data")?;
+    it.launcher.node.set_launch_style(LaunchStyle::Load);
+    same("the first of two", it.remote.fetch_add::<u64>(64, 5)?, 0)?;
+    same("the second", it.remote.fetch_add::<u64>(64, u64::MAX)?, 5)?;
+    same("a swap for all ones", it.remote.swap::<u32>(68, u32::MAX)?, 0)?;
+    same("all ones, which are a value", it.remote.compare_swap::<u32>(68, u32::MAX, 7)?, u32::MAX)?;
+    same("operations under way", it.launcher.node.unfinished(), 0)?;
+    let errors = right.state()?.error;
+    same("an error of it all", errors, None)?;
+    let prepare = |operation: u64| {
+        it.launcher.set(9, context::OPERAND, 1);
+        it.launcher.set(9, context::LENGTH, operation << 56);
+    };
+    let add = AtomicOp::Add as u64;
+    // Nothing was passed.
+    prepare(add);
+    same("a load without an argument", it.launcher.fetch(9, true), u64::MAX)?;
+    // With a wrong key nothing was passed either.
+    let good = it.launcher.argument(9, 0);
+    it.arguments.pass(72, Argument { key: good.key ^ 1, ..good });
+    prepare(add);
+    same("a load behind a wrong key", it.launcher.fetch(9, false), u64::from(u32::MAX))?;
+    same("the import's error", it.remote.state()?.error, None)?;
+    // A copy has no result: refused, and latched on the import that was passed.
+    it.arguments.pass(72, good);
+    prepare(u64::from(context::COPY));
+    same("a load for a copy", it.launcher.fetch(9, true), u64::MAX)?;
+    context.state_becomes(&it.remote, "Invalid", |s| s.error == Some(Status::Invalid))?;
+    let refused = it.remote.fetch_inc::<u64>(72).unwrap_err();
+    same("a launch by load with an error latched", refused.status(), Some(Status::Invalid))?;
+    it.remote.acknowledge()?;
+    // The arguments of a refused one are gone; with new ones all is well.
+    it.arguments.pass(72, good);
+    prepare(add);
+    same("a launch by hand", it.launcher.fetch(9, true), 0)?;
+    prepare(add);
+    same("a second one with its argument", it.launcher.fetch(9, true), u64::MAX)?;
+    context.sync()?;
+    same("the word changed by hand", mine.load::<u64>(72)?, 1)?;
+    same("the words changed by the library", mine.load::<u64>(64)?, 7 << 32 | 4)?;
+    context.sync()
+}
+
+/// Processes launch copies as fast as they can and look at nothing; others' loads and launches are served meanwhile.
+pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
+    const LOADS: u64 = 300;
+    let (mine, right) = context.neighbour(8 << 16)?;
+    mine.store::<u64>(8, 0)?;
+    context.sync()?;
+    let mut children: Vec<Child> = Vec::new();
+    for _ in 0..2 {
+        let mut child = context.child(&["launch-flood", &context.name("data")])?;
+        child.expect("ready")?;
+        children.push(child);
+    }
+    for n in 0..LOADS {
+        right.put64(8 + 8 * (n % 100), n)?;
+        same("a word loaded behind a flood", right.get64(8 + 8 * (n % 100))?, n)?;
+        if n % 50 == 0 {
+            right.quiet()?;
+            right.fetch_inc::<u64>(1000)?;
+        }
+    }
+    // Also one that waits for the end of its context's congestion can be killed.
+    for child in &mut children {
+        child.kill()?;
+        child.must_end(End::Signal(libc::SIGKILL))?;
+    }
+    same("the error of an import that did nothing wrong", right.state()?.error, None)?;
+    right.put64(8, 4711)?;
+    same("a word stored after all that", right.get64(8)?, 4711)?;
+    context.sync()?;
+    same("the word that was counted in", mine.load::<u64>(1000)?, LOADS / 50)?;
+    context.sync()
+}
+
 /// Special mode fails in every way there is, while another thread stores: none of its stores is swallowed, and afterwards the
 /// window is the window.
 pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
