@@ -7,7 +7,7 @@ fn main() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (module, uapi) = (root.join("guest-driver/module"), root.join("guest-driver/uapi"));
     println!("cargo::rerun-if-changed={}", uapi.join("telegraphos.h").display());
-    for name in ["queue_buffers", "queue_handler"] {
+    for name in ["division", "queue_buffers", "queue_handler"] {
         for end in ["c", "h"] {
             println!("cargo::rerun-if-changed={}", module.join(format!("{name}.{end}")).display());
         }

@@ -95,16 +95,17 @@ static u32 tg_percent(u32 units, u32 percent)
 	return (u64)units * percent / 100;
 }
 
-static void tg_shares_init(struct tg_shares *shares, u32 capacity, u32 spenders)
+static void tg_shares_init(struct tg_shares *shares, u32 capacity, bool by_user, u32 spenders)
 {
 	u32 kept = tg_percent(capacity, reserve);
 
 	shares->capacity = capacity;
-	/* With fewer units than spenders the first to come have one each. */
-	shares->guaranteed = kept ? max(kept / spenders, 1U) : 0;
-	shares->pool = capacity - kept;
 	shares->file_limit = max(tg_percent(capacity, file_share), 1U);
 	shares->user_limit = max(tg_percent(capacity, user_share), 1U);
+	/* With fewer units than spenders the first to come have one each. */
+	shares->division.guaranteed = kept ? max(kept / spenders, 1U) : 0;
+	shares->division.limit = by_user ? shares->user_limit : shares->file_limit;
+	shares->division.pool = capacity - kept;
 	atomic64_set(&shares->refused, 0);
 }
 
@@ -127,7 +128,7 @@ int tg_accounts_init(struct tg_device *tg)
 	u32 i;
 
 	for (i = 0; i < TG_RESOURCES; i++)
-		tg_shares_init(&tg->shares[i], capacities[i],
+		tg_shares_init(&tg->shares[i], capacities[i], i == TG_RESOURCE_CONTEXTS,
 			       i == TG_RESOURCE_CONTEXTS ? TG_ACCOUNT_USERS : tg->contexts);
 	tg->borrowed = kvcalloc(tg_account_count(tg), sizeof(*tg->borrowed), GFP_KERNEL);
 	return tg->borrowed ? 0 : -ENOMEM;
@@ -144,11 +145,6 @@ void tg_accounts_exit(struct tg_device *tg)
 	list_for_each_entry_safe(user, next, &tg->users, node)
 		kvfree(user);
 	kvfree(tg->borrowed);
-}
-
-static u32 tg_beyond(u32 held, u32 guaranteed)
-{
-	return held > guaranteed ? held - guaranteed : 0;
 }
 
 /* Contexts that the files have which this file's process has opened. */
@@ -172,7 +168,7 @@ static void tg_account_complain(struct tg_file *file, enum tg_resource resource,
 			       pid_nr(file->opener), from_kuid(&init_user_ns, file->user->uid),
 			       units, tg_resource_names[resource], held, shares->file_limit,
 			       user_held, shares->user_limit,
-			       shares->capacity - shares->pool, shares->capacity);
+			       shares->capacity - shares->division.pool, shares->capacity);
 }
 
 /**
@@ -190,27 +186,24 @@ int tg_charge_locked(struct tg_file *file, enum tg_resource resource, u32 node, 
 	struct tg_device *tg = file->tg;
 	struct tg_shares *shares = &tg->shares[resource];
 	u32 account = tg_account_of(resource, node);
+	bool by_user = resource == TG_RESOURCE_CONTEXTS;
 	u32 *user_held = &file->user->held[account];
-	u32 held = file->held[account];
-	/* Of whom the guarantee is. */
-	u32 before = resource == TG_RESOURCE_CONTEXTS ? *user_held : held;
-	u32 more;
+	u32 *file_held = &file->held[account];
+	u32 held;
 
 	lockdep_assert_held(&tg->lock);
-	if (resource == TG_RESOURCE_CONTEXTS)
-		held = tg_account_contexts(file);
-	more = tg_beyond(before + units, shares->guaranteed) -
-	       tg_beyond(before, shares->guaranteed);
-	if ((held + units > shares->file_limit || *user_held + units > shares->user_limit ||
-	     (more && tg->borrowed[account] + more > shares->pool)) &&
+	held = by_user ? tg_account_contexts(file) : *file_held;
+	if ((!tg_division_allows(&shares->division, tg->borrowed[account],
+				 by_user ? *user_held : held, units) ||
+	     held + units > shares->file_limit || *user_held + units > shares->user_limit) &&
 	    !capable(CAP_SYS_RESOURCE)) {
 		atomic64_inc(&shares->refused);
 		tg_account_complain(file, resource, units, held, *user_held);
 		return -ENOSPC;
 	}
-	tg->borrowed[account] += more;
-	*user_held += units;
-	file->held[account] += units;
+	tg_division_take(&shares->division, &tg->borrowed[account],
+			 by_user ? user_held : file_held, units);
+	*(by_user ? file_held : user_held) += units;
 	return 0;
 }
 
@@ -243,16 +236,15 @@ int tg_charge(struct tg_file *file, enum tg_resource resource, u32 node, u32 uni
 void tg_uncharge_locked(struct tg_file *file, enum tg_resource resource, u32 node, u32 units)
 {
 	struct tg_device *tg = file->tg;
-	u32 guaranteed = tg->shares[resource].guaranteed;
+	bool by_user = resource == TG_RESOURCE_CONTEXTS;
 	u32 account = tg_account_of(resource, node);
 	u32 *user_held = &file->user->held[account];
-	u32 before = resource == TG_RESOURCE_CONTEXTS ? *user_held : file->held[account];
+	u32 *file_held = &file->held[account];
 
 	lockdep_assert_held(&tg->lock);
-	tg->borrowed[account] -= tg_beyond(before, guaranteed) -
-				 tg_beyond(before - units, guaranteed);
-	*user_held -= units;
-	file->held[account] -= units;
+	tg_division_give(&tg->shares[resource].division, &tg->borrowed[account],
+			 by_user ? user_held : file_held, units);
+	*(by_user ? file_held : user_held) -= units;
 }
 
 /**
@@ -357,8 +349,8 @@ static ssize_t accounts_show(struct device *dev, struct device_attribute *attr, 
 		mutex_unlock(&tg->lock);
 		at += sysfs_emit_at(buf, at, "%s: capacity %u file %u user %u guaranteed %u pool %u borrowed %u refused %lld\n",
 				    tg_resource_names[i], shares->capacity, shares->file_limit,
-				    shares->user_limit, shares->guaranteed, shares->pool,
-				    borrowed, (s64)atomic64_read(&shares->refused));
+				    shares->user_limit, shares->division.guaranteed,
+				    shares->division.pool, borrowed, (s64)atomic64_read(&shares->refused));
 	}
 	return at;
 }

@@ -79,7 +79,7 @@ int tg_status_to_errno(u32 status)
 	return -EREMOTEIO;
 }
 
-static u16 *tg_admin_held(struct tg_admin *admin, u32 account, enum tg_admin_class class)
+static u32 *tg_admin_held(struct tg_admin *admin, u32 account, enum tg_admin_class class)
 {
 	return &admin->held[account * TG_ADMIN_CLASSES + class];
 }
@@ -90,12 +90,11 @@ static bool tg_admin_take(struct tg_device *tg, u32 account, enum tg_admin_class
 	struct tg_admin_shares *shares = &admin->shares[class];
 	u32 end = shares->first + shares->count;
 	bool found = false;
-	u16 *held;
+	u32 *held;
 
 	spin_lock(&admin->lock);
 	held = tg_admin_held(admin, account, class);
-	if (*held >= shares->limit ||
-	    (*held >= shares->guaranteed && shares->borrowed >= shares->pool))
+	if (!tg_division_allows(&shares->division, shares->borrowed, *held, 1))
 		goto out;
 	*n = find_next_zero_bit(admin->busy, end, shares->first);
 	found = *n < end;
@@ -104,8 +103,7 @@ static bool tg_admin_take(struct tg_device *tg, u32 account, enum tg_admin_class
 	__set_bit(*n, admin->busy);
 	admin->slot[*n].class = class;
 	admin->slot[*n].account = account;
-	if ((*held)++ >= shares->guaranteed)
-		shares->borrowed++;
+	tg_division_take(&shares->division, &shares->borrowed, held, 1);
 out:
 	spin_unlock(&admin->lock);
 	return found;
@@ -120,8 +118,8 @@ static void tg_admin_free_locked(struct tg_admin *admin, u32 n)
 	slot->done = false;
 	slot->abandoned = false;
 	__clear_bit(n, admin->busy);
-	if (--*tg_admin_held(admin, slot->account, slot->class) >= shares->guaranteed)
-		shares->borrowed--;
+	tg_division_give(&shares->division, &shares->borrowed,
+			 tg_admin_held(admin, slot->account, slot->class), 1);
 	wake_up(&admin->wait);
 }
 
@@ -583,13 +581,14 @@ static void tg_admin_divide(struct tg_admin *admin)
 
 	for (class = 0; class < TG_ADMIN_CLASSES; class++) {
 		struct tg_admin_shares *shares = &admin->shares[class];
+		struct tg_division *division = &shares->division;
 
 		shares->first = first;
 		shares->count = tg_admin_is_local(class) ? TG_ADMIN_LOCAL_SLOTS : per_class;
 		first += shares->count;
-		shares->guaranteed = !tg_admin_is_local(class) && per_class > admin->accounts;
-		shares->pool = shares->count - shares->guaranteed * admin->accounts;
-		shares->limit = shares->guaranteed + max(shares->pool / 2, 1U);
+		division->guaranteed = !tg_admin_is_local(class) && per_class > admin->accounts;
+		division->pool = shares->count - division->guaranteed * admin->accounts;
+		division->limit = division->guaranteed + max(division->pool / 2, 1U);
 	}
 }
 

@@ -5,6 +5,8 @@
  * main.c    probe, remove, shutdown
  * admin.c   commands to the board
  * account.c what a process and a user may hold of what the board has
+ * division.c
+ *           how units are divided among spenders, without kernel calls
  * events.c  interrupt and event queue
  * memory.c  guest memory the board may write
  * object.c  life of exports, imports, queues and replicated segments
@@ -84,6 +86,7 @@
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
+#include "division.h"
 #include "queue_buffers.h"
 #include "queue_handler.h"
 #include "telegraphos.h"
@@ -208,17 +211,13 @@ struct tg_admin_slot {
  * struct tg_admin_shares - how the slots of a class are divided
  * @first: The first slot.
  * @count: Number of slots.
- * @guaranteed: Slots that each account gets whatever the others hold.
- * @limit: Slots that one account holds at most.
- * @pool: Slots that are guaranteed to no account.
+ * @division: Among accounts.
  * @borrowed: Slots held beyond guarantees.
  */
 struct tg_admin_shares {
 	u32 first;
 	u32 count;
-	u32 guaranteed;
-	u32 limit;
-	u32 pool;
+	struct tg_division division;
 	u32 borrowed;
 };
 
@@ -246,7 +245,7 @@ struct tg_admin {
 	u32 accounts;
 	spinlock_t lock;
 	struct tg_admin_shares shares[TG_ADMIN_CLASSES];
-	u16 *held;
+	u32 *held;
 	unsigned long *busy;
 	struct tg_admin_slot *slot;
 	wait_queue_head_t wait;
@@ -274,17 +273,14 @@ enum tg_resource {
 /**
  * struct tg_shares - how a resource is divided
  * @capacity: Units in all.
- * @guaranteed: Units that each spender gets whatever the others hold. Spenders are open
- *	files; of contexts, users.
- * @pool: Units that are guaranteed to no spender.
+ * @division: Among open files; of contexts, among users.
  * @file_limit: Units that one open file holds at most; of contexts, one process.
  * @user_limit: Units that the files of one user hold at most together.
  * @refused: Number of requests that were refused.
  */
 struct tg_shares {
 	u32 capacity;
-	u32 guaranteed;
-	u32 pool;
+	struct tg_division division;
 	u32 file_limit;
 	u32 user_limit;
 	atomic64_t refused;

@@ -8,6 +8,7 @@
 //! | `board.rs` | the receiver's board in it |
 //! | `consumer.rs` | a consumer's pass through the dequeue section, access by access |
 //! | `buffers.rs`, `handler.rs` | the driver's C code: copy and link, and what keeps it apart from the dequeue |
+//! | `division.rs` | the driver's C code that divides slots and tables among processes, against `telegraphos-accounts` |
 //! | `memory.rs` | the words in memory, and their names |
 //! | `progress.rs` | whether each state can still come to a good end |
 //! | `traces.rs` | the C code alone, on long random traces, against a list |
@@ -40,6 +41,7 @@ mod buffers;
 mod coherence;
 mod consumer;
 mod copies;
+mod division;
 mod handler;
 mod memory;
 mod progress;

@@ -376,9 +376,6 @@ fn import_reason(object: Object, name: &str, node: u32, status: Option<Status>, 
             format!("{object} cannot be imported: node id, name or rights are outside what this board knows")
         }
         Some(Status::NoSpace) => {
-            format!("{object} cannot be imported: the board's table of imports or the window is full; close some first")
-        }
-        None if errno == Errno::NOSPC => {
             format!(
                 "{object} cannot be imported: the board's table of imports or the window is full, or this process or this user has \
                  its share of them; close some first"

@@ -81,7 +81,7 @@ pub(crate) fn greedy_process(context: &mut Context<'_>) -> Verdict {
     let mut greedy = context.ordinary_child(&["greedy", &id, &name])?;
     same("what it gets the second time", greedy.line()?, Some(said))?;
     greedy.go()?;
-    greedy.must_end(End::Code(0))
+    Ok(greedy.must_end(End::Code(0))?)
 }
 
 pub(crate) fn many_units(context: &mut Context<'_>) -> Verdict {
