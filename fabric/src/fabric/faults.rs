@@ -71,6 +71,8 @@ impl Fabric {
 
     /// Gives the links that are to have faults a place for them.
     pub(super) fn place_faults(&mut self) {
+        // What they held back may be due at another time, or at once.
+        (0..self.connections.len()).for_each(|port| self.touch(port as PortId));
         for hosted in 0..self.switches.len() {
             let ports: Vec<(PortId, NodeId)> = self.switches[hosted]
                 .switch
