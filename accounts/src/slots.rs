@@ -39,6 +39,16 @@ impl<S: Copy + Ord, N: Copy + Ord> Slots<S, N> {
         Ok(displaced)
     }
 
+    /// The slot that would have to go for one of this spender; `None`: none, for there is room (or none can go).
+    pub fn would_displace(&self, spender: S) -> Option<N> {
+        if self.account.available(&spender) > 0 { None } else { self.victim(spender) }
+    }
+
+    /// The spender of a slot.
+    pub fn spender(&self, name: N) -> Option<S> {
+        self.held.get(&name).copied()
+    }
+
     fn victim(&self, spender: S) -> Option<N> {
         let own = self.account.held(&spender);
         let most = self.held.values().map(|holder| self.account.held(holder)).max()?;

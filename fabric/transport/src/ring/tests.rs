@@ -58,36 +58,6 @@ fn bells_that_nobody_asked_for_end_the_connection() {
 }
 
 #[test]
-fn bells_without_bytes_or_room_end_the_connection() {
-    use std::io::Write;
-    use std::sync::atomic::Ordering::SeqCst;
-    let (mut end, mut socket, mut peer) = against_a_stranger();
-    let mut ring = |end: &mut RingTransport, peer: &Rings| {
-        assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Received::Nothing);
-        // It clears the flag, as it has to before it rings; but there is nothing.
-        assert_eq!(words(&peer.memory, 1).asleep.swap(0, SeqCst), 1);
-        socket.write_all(&[0]).unwrap();
-        end.receive(0, &mut [0; 64])
-    };
-    for _ in 0..3 {
-        for _ in 0..VAIN_BELLS / 2 {
-            assert_eq!(ring(&mut end, &peer).unwrap(), Received::Nothing);
-        }
-        assert_eq!(peer.put(b"x").unwrap(), 1);
-        assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Received::Bytes(1));
-    }
-    let mut bells = 0;
-    let error = loop {
-        bells += 1;
-        match ring(&mut end, &peer) {
-            Ok(received) => assert_eq!(received, Received::Nothing),
-            Err(e) => break e.to_string(),
-        }
-    };
-    assert!(bells <= VAIN_BELLS + 1 && error.contains("rings for nothing"), "{bells}: {error}");
-}
-
-#[test]
 fn one_call_is_bounded_whatever_the_peer_writes_meanwhile() {
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
     let (mut end, socket, peer) = against_a_stranger();
