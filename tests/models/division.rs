@@ -83,7 +83,10 @@ fn accounts_of_the_driver_are_those_of_the_crate() {
                 let before = driver.held[at];
                 let allowed = driver.take(at, units);
                 assert_eq!(allowed, account.take(spender, units.into()).is_ok(), "seed {seed}, step {step}");
-                assert!(allowed || before + units > guaranteed, "seed {seed}, step {step}: what is guaranteed is refused");
+                assert!(
+                    allowed || before + units > guaranteed,
+                    "seed {seed}, step {step}: what is guaranteed is refused"
+                );
             } else {
                 let units = units.min(driver.held[at]);
                 driver.give(at, units);

@@ -71,25 +71,6 @@ checks! {
     AcknowledgeMissed => "replicas", "I7";
     AcknowledgeMapped => "replica_invalidation", "quiet is done, and node";
     ForgetWork => "replicas", "command Command";
-    ServeResigned => "silent_members", "E20: acknowledged, and the copies have";
-    KeepSilentCopies => "silent_members", "the silent copy is waited for";
-    KeepSilentHomes => "silent_members", "the join of a home that sends nothing";
-    FillAtOnce => "silent_members", "all credits of the class are gone";
-    ForwardsShareWindow => "silent_members", "held up by one page's silent copy";
-    UnsharedHolds => "holds_and_names", "(32, 0)";
-    BelieveHolds => "holds_and_names", "100";
-    EndlessNames => "holds_and_names", "100";
-    TellOfSegments => "holds_and_names", "probed(Some";
-    NoLocalUpdate => "replica_variants", "owner, no local update";
-    ShareWholeReserve => "shares", "the check is blind to";
-    SilentForEver => "shares", "the check is blind to";
-    CopyAtOnce => "launches", "a_turn_starts_few_blocks";
-    TurnsByOperation => "launches", "contexts_take_turns";
-    UnboundedCopies => "launches", "unfinished_copies_are_bounded";
-    UnboundedStatusWords => "launches", "status_words_are_bounded";
-    ForgetContextClear => "launches", "unfinished_copies_are_bounded";
-    FetchWithoutLimit => "launches", "a_fetch_ends_in_time";
-    FetchKeepsArguments => "launches", "interleaved";
 }
 
 /// The named file has the bug, and some lines from it the words of the check that its test expects.
