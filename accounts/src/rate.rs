@@ -5,6 +5,7 @@
 ///
 /// Time is microseconds of any clock that does not go back; an earlier time than the last one counts as that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Rate {
     per_second: u32,
     burst: u32,
@@ -32,14 +33,21 @@ impl Rate {
         true
     }
 
-    /// When the next event will be allowed: `now` or later; never if the rate is zero and the burst is used up.
+    /// When the next event will be allowed: `now` or later; never if the burst is zero, or used up at a rate of zero.
     pub fn ready_at(&mut self, now: u64) -> Option<u64> {
         self.refill(now);
         if self.level >= ONE {
             return Some(self.at);
         }
         let missing = ONE - self.level;
-        (self.per_second > 0).then(|| self.at + missing.div_ceil(u64::from(self.per_second)))
+        (self.per_second > 0 && self.burst > 0)
+            .then(|| self.at.saturating_add(missing.div_ceil(u64::from(self.per_second))))
+    }
+
+    /// Whether nothing is missing from the bucket at `now`.
+    pub fn is_full(&mut self, now: u64) -> bool {
+        self.refill(now);
+        self.level == u64::from(self.burst) * ONE
     }
 
     /// Events per second in the long run.
@@ -75,7 +83,7 @@ mod tests {
         assert!(!rate.take(499_999));
         assert!(rate.take(500_000));
         assert!(!rate.take(400_000), "time does not go back");
-        assert_eq!(Rate::new(0, 0).ready_at(7), None);
+        assert_eq!((Rate::new(0, 0).ready_at(7), Rate::new(1, 0).ready_at(7)), (None, None));
     }
 
     proptest! {

@@ -416,6 +416,13 @@ impl Guest {
         lock(&self.hib).as_ref()?.memory()
     }
 
+    /// Stops its HIB where it is, as one that the machine does not schedule, or lets it go on.
+    pub fn hang_hib(&self, hangs: bool) {
+        if let Some(hib) = lock(&self.hib).as_ref() {
+            hib.hang(hangs);
+        }
+    }
+
     /// Processor time its HIB has used.
     pub fn hib_cpu_time(&self) -> Option<Duration> {
         lock(&self.hib).as_ref()?.cpu_time()

@@ -78,6 +78,7 @@ fn a_fabric_is_asked_and_told_with_stable_exit_codes() {
         (&["status"][..], 0, ["0 of 4 present", "trunks    2 of 2 up"]),
         (&["topology"], 0, ["switch 1 x1y0 (here)", "trunk x0y0-x1y0: switches 0 and 1"]),
         (&["statistics"], 0, ["0 joined", "FROM PKT"]),
+        (&["statistics"], 0, ["RTT", "x0y0-x1y0 at switch 0"]),
         (&["link", "0-1", "down"], 0, ["done (1)", ""]),
         (&["faults"], 0, ["trunk:x0y0-x1y0: kept down", ""]),
         (&["link", "trunks", "up"], 0, ["done (1)", ""]),
@@ -116,6 +117,17 @@ fn top_prints_one_table_where_there_is_no_terminal() {
         assert_eq!(code, Some(0), "{err}");
         assert!(out.contains("0 of 4 nodes up, 1 of 1 trunks up") && out.contains("x0y0-x1y0"), "{out}");
         assert!(!out.contains('\x1b'), "{out:?}");
+    }
+    // The third column from the right, of those that are not empty: a time, once the trunk was measured.
+    let start = std::time::Instant::now();
+    loop {
+        let (_, out, _) = run(&["top", "--control", control.to_str().unwrap(), "--interval", "0s"], None);
+        let row = out.lines().find(|line| line.trim_start().starts_with("x0y0-x1y0")).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        if out.contains("RTT") && words[words.len() - 3].ends_with('s') {
+            break;
+        }
+        assert!(start.elapsed().as_secs() < 60, "no round trip in {out}");
     }
     let (code, _, err) = run(&["top", "--control", control.to_str().unwrap(), "--interval", "5"], None);
     assert!(code == Some(2) && err.contains("is no time"), "{err}");

@@ -12,6 +12,7 @@
 //!              ├─ interrupts       event descriptors
 //!              └─ notices          log lines, rate limited
 //!   shell          the poll loop around all of it          crate_server   the same board behind the crate `vfio_user`
+//!   intake         when the client has run dry, and when it is left unread for a while
 //!   guard          hangs up on QEMU when the shell is killed
 //!   settings, cli  the command `telegraphos-hib`
 //!   client         the other end of the socket, for tests and benchmarks: QEMU and the driver in miniature
@@ -27,6 +28,7 @@ pub mod config_space;
 mod crate_server;
 mod fabric_link;
 mod guard;
+mod intake;
 pub mod interrupts;
 pub mod memory;
 mod notices;

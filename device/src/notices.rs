@@ -23,6 +23,9 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
         Notice::Congested { .. } => "congested",
         Notice::ContextCongested { .. } => "congested context",
         Notice::Refused { .. } => "refused",
+        Notice::NoHold { .. } => "no hold",
+        Notice::SilentCopy { .. } => "silent copy",
+        Notice::SilentHome { .. } => "silent home",
         Notice::BrokenQueue { .. } => "broken queue",
         Notice::Admin { .. } => "admin",
         Notice::Memory { .. } => "memory",
@@ -53,6 +56,15 @@ pub(crate) fn report(notice: &Notice, limiter: &mut Limiter, now: u64) {
         Notice::Refused { from, page, status } => {
             warn!("a request of node {from} for export page {page} was refused: {status}{more}");
         }
+        Notice::NoHold { from, page, imports } => warn!(
+            "node {from} was refused hold slots for {imports} imports of the queue at export page {page}: its share or --holds is used up{more}"
+        ),
+        Notice::SilentCopy { node, page } => warn!(
+            "node {node} did not acknowledge a store to export page {page} within --replica-limit-ms: its copy is dropped, the others go on{more}"
+        ),
+        Notice::SilentHome { page } => warn!(
+            "the home of export page {page} did not send what it had announced within --replica-limit-ms: the copy is an orphan{more}"
+        ),
         Notice::BrokenQueue { page, word, value } => warn!(
             "word {word} of the queue at export page {page} is {value:#x}: expected the granted size above a number from 3 to size - 1; the \
              queue takes nothing any more{more}"

@@ -93,6 +93,10 @@ pub struct Settings {
     /// store that finds none free waits, 1 to 1024 [default: 32]
     #[arg(long, value_name = "N")]
     pub pending_writes: Option<u16>,
+    /// Longest wait for a copy of a replicated page to acknowledge a store, or for a home to fill a copy, in milliseconds, 10 to
+    /// 60000; after that the copy is dropped from the page [default: 2000]
+    #[arg(long, value_name = "MS")]
+    pub replica_limit_ms: Option<u64>,
     /// Has the switch copy what goes to all copies of a page; else a packet for each copy leaves this board [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub fanout_by_switch: Option<bool>,
@@ -129,7 +133,7 @@ impl Settings {
     pub fn over(self, under: Settings) -> Settings {
         overlay!(self, under; socket, node, fabric, node_bits, offset_bits, load_limit_ms, outstanding, congest_at,
             clear_at, reserve, intake_limit, copies_congest_mib, copies_clear_mib, copies_limit_mib, dma_limit_gib, credits, contexts, imports, export_pages, hold, holds, pending_writes,
-            fanout_by_switch, msix, server, spin_us, log, log_format)
+            replica_limit_ms, fanout_by_switch, msix, server, spin_us, log, log_format)
     }
 
     /// Checks everything and fills in the defaults.
@@ -210,6 +214,10 @@ impl Settings {
             pending,
             "1 to 1024: without one, no store could ever be made",
         )?;
+        if let Some(ms) = self.replica_limit_ms {
+            range("replica-limit-ms", ms, (10..=60_000).contains(&ms), "10 to 60000")?;
+            hib.replica_limit = ms * 1000;
+        }
         hib.fanout_by_switch = self.fanout_by_switch.unwrap_or(hib.fanout_by_switch);
         hib.msix = self.msix.unwrap_or(false);
         let spin = self.spin_us.unwrap_or(0);
@@ -239,7 +247,7 @@ mod tests {
         let file = dir.path().join("hib.toml");
         let text = "socket = 'a'\nnode = 3\nfabric = 'b'\nnode-bits = 4\noffset-bits = 20\nload-limit-ms = 500\noutstanding = 7\n\
                     congest-at = 100\nclear-at = 50\nreserve = 1000\nintake-limit = 512\ncopies-congest-mib = 8\ncopies-clear-mib = 4\ncopies-limit-mib = 32\ndma-limit-gib = 64\ncredits = 9\ncontexts = 16\nimports = 20\n\
-                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
+                    export-pages = 30\nhold = 4\nholds = 64\npending-writes = 8\nreplica-limit-ms = 300\nfanout-by-switch = false\nmsix = true\nserver = 'crate'\nspin-us = 5\nlog = 'debug'\nlog-format = 'json'\n";
         std::fs::write(&file, text).unwrap();
         let settings = Settings::from_file(&file).unwrap();
         assert!(!format!("{settings:?}").contains("None"), "{settings:?}");
@@ -247,7 +255,7 @@ mod tests {
         let config = over.over(settings).config().unwrap();
         assert_eq!((config.hib.node, config.hib.load_limit, config.hib.clear_at), (2, 500_000, 50));
         assert!(config.hib.msix && !config.hib.fanout_by_switch);
-        assert_eq!(config.hib.pending_writes, 8);
+        assert_eq!((config.hib.pending_writes, config.hib.replica_limit), (8, 300_000));
         assert_eq!((config.hib.copies_limit, config.dma_limit), (32 << 20, 64 << 30));
     }
 
@@ -264,7 +272,7 @@ mod tests {
 
     #[test]
     fn values_out_of_range_are_named() {
-        let cases: [(&str, Settings); 22] = [
+        let cases: [(&str, Settings); 23] = [
             ("node", Settings { node: Some(64), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(5000), ..minimal() }),
             ("load-limit-ms", Settings { load_limit_ms: Some(0), ..minimal() }),
@@ -284,6 +292,7 @@ mod tests {
             ("node-bits", Settings { node_bits: Some(13), ..minimal() }),
             ("hold", Settings { hold: Some(0), ..minimal() }),
             ("holds", Settings { holds: Some(31), ..minimal() }),
+            ("replica-limit-ms", Settings { replica_limit_ms: Some(9), ..minimal() }),
             ("pending-writes", Settings { pending_writes: Some(0), ..minimal() }),
             ("pending-writes", Settings { pending_writes: Some(1025), ..minimal() }),
             ("socket", Settings { socket: None, ..minimal() }),

@@ -26,6 +26,7 @@ use telegraphos_wire::link::Frame;
 use crate::board::{Board, Clock};
 use crate::fabric_link::{FabricLink, RefusedByFabric};
 use crate::guard::Guard;
+use crate::intake::Intake;
 use crate::vfio::{Connection, Filled, Session, hang_up};
 
 /// What a server needs to know.
@@ -91,16 +92,10 @@ impl ShutdownHandle {
     }
 }
 
-/// Guest messages that fit into the socket between QEMU and us at least: fewer than these since it was last seen empty
-/// means that QEMU holds none back.
-const SOCKET_MESSAGES: u32 = 128;
 /// Microseconds for which messages of the guest are served in one turn of the loop: what others ask of this board waits no longer.
 const TURN: u64 = 200;
 /// Messages between looks at the clock.
 const LOOK_EVERY: u32 = 16;
-/// After more than that, the socket counts as dry only when it has been empty for this long (microseconds): QEMU refills it from
-/// a queue of its own a wake-up later.
-const DRY_AFTER: u64 = 2_000;
 
 /// The server of one board.
 #[derive(Debug)]
@@ -114,11 +109,11 @@ pub struct HibServer {
     shutdown: ShutdownHandle,
     clock: Clock,
     spin: u64,
-    /// Guest messages since the socket was last dry.
-    since_dry: u32,
-    /// When the last guest message came.
-    last_message: u64,
+    intake: Intake,
     messages: u64,
+    /// The socket has been left unread since it was last dry; how often that has begun.
+    paused: bool,
+    pauses: u64,
     /// Reused from turn to turn.
     frames: Vec<Frame>,
 }
@@ -170,9 +165,10 @@ impl HibServer {
             shutdown,
             clock: Clock::start(),
             spin,
-            since_dry: 0,
-            last_message: 0,
+            intake: Intake::new(0, 0),
             messages: 0,
+            paused: false,
+            pauses: 0,
             frames: Vec::new(),
         })
     }
@@ -209,10 +205,12 @@ impl HibServer {
                 self.link.receive(now, |event| board.feed(event))?;
             }
             self.board.turn();
-            if ready.client_in || self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full()) {
-                self.serve_client(now, ready.client_in);
-            } else {
-                self.maybe_dry(now);
+            if self.pause(now).is_some() && !ready.client_hung_up {
+                self.begin_pause(now);
+            } else if ready.client_in || self.has_unread() {
+                self.serve_client(now, ready.client_in, !ready.client_hung_up);
+            } else if self.intake.idle(now) {
+                self.dry();
             }
             // A client that has hung up makes room for the one that waits as soon as its last messages are served.
             if ready.listener && !(ready.client_hung_up && self.client.is_some()) {
@@ -271,15 +269,40 @@ impl HibServer {
 
     /// Microseconds until something must be done unasked; `None`: never.
     fn timeout(&self, now: u64) -> Option<u64> {
-        if self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full()) {
+        let pause = self.pause(now);
+        if pause.is_none() && self.has_unread() {
             return Some(0);
         }
-        let dry = (self.since_dry > 0).then(|| (self.last_message + DRY_AFTER).saturating_sub(now));
+        let dry = pause.or(self.intake.deadline()).map(|at| at.saturating_sub(now));
         let link = self.link.deadline().map(|at| at.saturating_sub(now));
         [self.board.wait(now), link, dry].into_iter().flatten().min()
     }
 
+    /// Until when the client's socket is to be left unread, if it is now.
+    fn pause(&self, now: u64) -> Option<u64> {
+        self.intake.pause(now, self.client.is_some() && self.board.hib().is_nearly_full())
+    }
+
+    /// Whole messages are in the buffer, and replies to them find room.
+    fn has_unread(&self) -> bool {
+        self.client.as_ref().is_some_and(|c| c.unread && !c.connection.output.is_full())
+    }
+
+    fn begin_pause(&mut self, now: u64) {
+        if std::mem::replace(&mut self.paused, true) {
+            return;
+        }
+        self.pauses += 1;
+        if let Some(more) = self.board.limiter.admit("intake", now) {
+            let waiting = self.board.hib().waiting();
+            warn!(
+                "the guest has posted more than the network takes: {waiting} stores wait, and no more are taken in for a while{more}"
+            );
+        }
+    }
+
     fn poll(&self, timeout: Option<u64>) -> Result<Ready, ServeError> {
+        let paused = self.pause(self.clock.now()).is_some();
         let mut fds = [
             PollFd::from_borrowed_fd(self.shutdown.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.listener.fd(), PollFlags::IN),
@@ -289,7 +312,7 @@ impl HibServer {
         ];
         if let Some(client) = &self.client {
             let mut flags = PollFlags::empty();
-            if !client.connection.output.is_full() {
+            if !client.connection.output.is_full() && !paused {
                 flags |= PollFlags::IN;
             }
             if !client.connection.output.is_empty() {
@@ -335,6 +358,7 @@ impl HibServer {
                     }
                 }
                 self.client = Some(Client { connection: Connection::new(fd), unread: false });
+                self.intake = Intake::new(self.clock.now(), self.board.hib().config().load_limit);
                 debug!("a client has connected");
             }
             Ok(Some(second)) => {
@@ -357,7 +381,7 @@ impl HibServer {
     }
 
     /// One receive and all messages in it, as far as the replies find room.
-    fn serve_client(&mut self, now: u64, readable: bool) {
+    fn serve_client(&mut self, now: u64, readable: bool, pauses: bool) {
         let Some(client) = &mut self.client else { return };
         let mut drained = false;
         let mut closed = None;
@@ -385,14 +409,15 @@ impl HibServer {
         let mut served = 0u32;
         loop {
             served += 1;
-            if output.is_full() || (served % LOOK_EVERY == 0 && self.clock.now() >= now + TURN) {
+            // What has been received may be more than the reserve has room for.
+            let paused = self.intake.pause(now, pauses && self.board.hib().is_nearly_full()).is_some();
+            if paused || output.is_full() || (served % LOOK_EVERY == 0 && self.clock.now() >= now + TURN) {
                 client.unread = true;
                 break;
             }
             match input.message() {
                 Ok(Some(message)) => {
-                    self.since_dry = self.since_dry.saturating_add(1);
-                    self.last_message = now;
+                    self.intake.message(now);
                     self.messages += 1;
                     if let Err(refused) = self.session.handle(message, &mut self.board, output) {
                         if let Some(more) = self.board.limiter.admit("message", now) {
@@ -416,27 +441,18 @@ impl HibServer {
         }
         if let Some(why) = closed {
             self.client_gone(&why);
-        } else if drained && !unread && self.since_dry < SOCKET_MESSAGES {
-            self.dry();
-        }
-    }
-
-    fn maybe_dry(&mut self, now: u64) {
-        if self.since_dry > 0 && now >= self.last_message + DRY_AFTER {
+        } else if drained && !unread && self.intake.drained(now) {
             self.dry();
         }
     }
 
     fn dry(&mut self) {
-        if self.since_dry > 0 {
-            self.since_dry = 0;
-            self.board.feed(Event::IntakeDry);
-        }
+        self.paused = false;
+        self.board.feed(Event::IntakeDry);
     }
 
     fn client_gone(&mut self, why: &str) {
         self.client = None;
-        self.since_dry = 0;
         // One that never introduced itself (somebody looked whether we are alive) was no QEMU, and the board has not changed.
         if self.session.negotiated() {
             info!("QEMU has gone ({why}); ready for the next one");
@@ -445,6 +461,11 @@ impl HibServer {
             debug!("a connection ended before it began: {why}{more}");
         }
         self.session.end();
+    }
+
+    /// How often the client's socket was left unread for a while.
+    pub fn pauses(&self) -> u64 {
+        self.pauses
     }
 
     /// Messages of clients so far.

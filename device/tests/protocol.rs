@@ -17,6 +17,7 @@ use telegraphos_wire::{Rights, Status, event, ids};
 use vfio_user::Client;
 
 const EINVAL: i32 = 22;
+const ENOMEM: i32 = 12;
 const ENOTSUP: i32 = 95;
 
 #[test]
@@ -264,6 +265,29 @@ fn a_guest_that_never_pauses_is_stopped_until_its_queue_has_run_dry() {
     wait_for("a stop and its end", || (states(&guest) == [1, 0]).then_some(()));
     assert_eq!(guest.quiet(), Status::Ok);
     assert_eq!(guest.peek64(RAM + 0x10_0000 + 8 * 3999), 3999);
+}
+
+#[test]
+fn a_client_that_maps_more_than_any_guest_has_is_refused_and_served() {
+    const SIZE: u64 = 3 << 40;
+    let server = Server::start();
+    let mut guest = Guest::boot(&server.socket());
+    let sparse = memfd(SIZE);
+    let map = |n: u64| DmaMap { argsz: 32, flags: 3, offset: 0, address: n * SIZE, size: SIZE };
+    // Three times the addresses that a process has. The guest's own memory is mapped, too.
+    let taken = (1..=120).filter(|n| guest.client.map(map(*n), Some(&sparse)).errno().is_none()).count();
+    assert_eq!(taken as u64, (16 << 40) / SIZE);
+    // A file is no longer than it is.
+    let beyond = DmaMap { offset: SIZE, ..map(121) };
+    assert_eq!(guest.client.map(beyond, Some(&sparse)).errno(), Some(EINVAL));
+    assert_eq!(guest.client.map(map(122), Some(&sparse)).errno(), Some(ENOMEM));
+    // The board works on, and room that is given back can be had again.
+    guest.open_context(0);
+    assert_eq!(guest.quiet(), Status::Ok);
+    let unmap = DmaUnmap { argsz: 24, flags: 0, address: SIZE, size: SIZE };
+    assert_eq!(guest.client.call(command::DMA_UNMAP, bytemuck::bytes_of(&unmap)).errno(), None);
+    assert_eq!(guest.client.map(map(122), Some(&sparse)).errno(), None);
+    assert_eq!(guest.quiet(), Status::Ok);
 }
 
 #[test]

@@ -153,6 +153,54 @@ fn e19_stores_and_loads_cross_both_ways_and_quiet_waits_for_them() {
     both_ways(&mut n0.guest(), 0, &mut n1.guest(), 1);
 }
 
+/// A board that is not scheduled for a while finds more posted stores than its reserve takes, and the network is slower than its guest. It
+/// takes them in at the network's pace: none is lost, the order stays, and a load behind them has its answer in time.
+#[test]
+fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace() {
+    use rustix::process::{Pid, Signal, kill_process};
+    const STORES: u64 = 20_000;
+    let dir = tempfile::tempdir().unwrap();
+    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let n1 = Node::start(dir.path(), 1, Settings::default());
+    let mut b = n1.guest();
+    b.export("a", 0, 2, MEMORY, RW);
+    let socket = dir.path().join("hib0.sock");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_telegraphos-hib"));
+    command.current_dir(dir.path()).args(["--socket", "hib0.sock", "--node", "0", "--fabric", "fabric.sock"]);
+    // The load behind the backlog has its share of the time: the pause is as long as it can be.
+    command.args(["--reserve", "4096", "--load-limit-ms", "500"]);
+    let child = Stopped(command.stdout(std::process::Stdio::null()).spawn().unwrap());
+    wait_for("the socket", || std::os::unix::net::UnixStream::connect(&socket).ok());
+    let mut a = Guest::boot(&socket);
+    let linked = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
+    wait_for("joining of the fabric", || linked(&mut a).then_some(()));
+    a.open_context(0);
+    let there = found(&mut a, 1, "a", RW);
+    a.import(0, 1, &there, RW);
+    let pid = Pid::from_child(&child.0);
+    kill_process(pid, Signal::STOP).unwrap();
+    let resume = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        kill_process(pid, Signal::CONT).unwrap();
+    });
+    a.client.store_all(4, (0..STORES).map(|n| (window(1, 0, 8 * (n % 8192)), 1 + n))).unwrap();
+    let last = window(1, 0, 8 * ((STORES - 1) % 8192));
+    assert_eq!(a.client.read(4, last, 8), STORES, "a load behind them");
+    resume.join().unwrap();
+    assert_eq!(a.quiet(), Status::Ok, "none is lost");
+    assert_eq!(b.peek64(MEMORY + 8 * ((STORES - 1) % 8192)), STORES);
+}
+
+/// A process that ends with its test.
+struct Stopped(std::process::Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Three boards with copies of one page, over the switch that copies what the home sends: whatever is stored where, all have it when
 /// quiet is done (SPEC items 23 to 25, E19). The switch would throw a home out that multicasts to a group it has not named.
 #[test]

@@ -26,7 +26,7 @@ local wire = {
 }
 wire.values = {
   Class = { [0] = "Enqueue", [1] = "Request", [2] = "Reflected", [3] = "Reply", },
-  Status = { [0] = "Ok", [1] = "Unmapped", [2] = "Rights", [3] = "Stale", [4] = "NotGranted", [5] = "Bounds", [6] = "NodeDown", [7] = "LinkDown", [8] = "Timeout", [9] = "Cut", [10] = "BadSize", [11] = "BadNode", [12] = "PrivateMemory", [13] = "MemoryFault", [14] = "NoSegment", [15] = "Denied", [16] = "Busy", [17] = "Invalid", [18] = "NoSpace", [19] = "Reset", [20] = "Aperture", [21] = "NameTaken", [22] = "BadKey", [23] = "Overlap", [24] = "Length", [25] = "NotLocal", [26] = "Argument", [27] = "QueueHeader", [28] = "NotQueue", [29] = "NoHold", [30] = "NotHome", [31] = "Invalidated", [32] = "Moving", },
+  Status = { [0] = "Ok", [1] = "Unmapped", [2] = "Rights", [3] = "Stale", [4] = "NotGranted", [5] = "Bounds", [6] = "NodeDown", [7] = "LinkDown", [8] = "Timeout", [9] = "Cut", [10] = "BadSize", [11] = "BadNode", [12] = "PrivateMemory", [13] = "MemoryFault", [14] = "NoSegment", [15] = "Denied", [16] = "Busy", [17] = "Invalid", [18] = "NoSpace", [19] = "Reset", [20] = "Aperture", [21] = "NameTaken", [22] = "BadKey", [23] = "Overlap", [24] = "Length", [25] = "NotLocal", [26] = "Argument", [27] = "QueueHeader", [28] = "NotQueue", [29] = "NoHold", [30] = "NotHome", [31] = "Invalidated", [32] = "Moving", [33] = "BadName", },
   Refusal = { [1] = "NodeTaken", [2] = "NodeRange", [3] = "Version", [4] = "NodeBits", [5] = "OffsetBits", [6] = "Handshake", [7] = "Protocol", [8] = "Elsewhere", [9] = "Topology", [10] = "NoTrunk", [11] = "Silent", [12] = "Rate", },
   Rights = { [1] = "read", [2] = "write", [4] = "atomic", [8] = "enqueue", [16] = "dma", },
   Atomic = { [1] = "Swap", [2] = "Add", [3] = "CompareSwap", },
@@ -135,6 +135,8 @@ wire.records = {
     fields = { { "missing", 0, 8, "Dec" }, } },
   [250] = { name = "end", len = 8, check = "None", tail = "None",
     fields = { { "records", 0, 8, "Dec" }, } },
+  [251] = { name = "state", len = 4, check = "None", tail = "Text",
+    fields = { { "more", 0, 4, "Dec" }, } },
 }
 
 -- Each field has one type, whatever its width here or there: Wireshark reads 1 to 4 bytes into a 32-bit field.

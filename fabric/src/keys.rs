@@ -228,6 +228,7 @@ mod tests {
             key: dir.join(format!("{name}.key")),
             peers_ca: Some(dir.join("ca.pem")),
             peers: vec![peer.parse().unwrap()],
+            addresses: Vec::new(),
         };
         Options { quic: Some(quic), ..Options::default() }
     }

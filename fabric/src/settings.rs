@@ -236,6 +236,7 @@ impl Settings {
                 peers_ca: Some(ca.clone()),
                 // Of each trunk the process at its other end.
                 peers: Vec::new(),
+                addresses: Vec::new(),
             }),
             (certificate, key, _) => {
                 let missing = if certificate.is_none() { "certificate" } else { "peers-ca" };

@@ -270,6 +270,32 @@ fn a_capture_is_begun_and_ended_while_packets_cross() {
 }
 
 #[test]
+fn a_capture_that_begins_amid_traffic_can_be_replayed() {
+    let plan = Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap());
+    let (served, control) = controlled(Some(plan));
+    let mut client = client(&control);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("amid.pcapng");
+    let (first, last) = two(&served, 0, 3);
+    let crossed = |client: &mut ControlClient| -> u64 {
+        snapshot(client).trunks.iter().map(|end| end.classes.total().received.packets).sum()
+    };
+    let crossing = std::thread::spawn(move || exchange(first, last, 30_000));
+    while crossed(&mut client) < 1000 {
+        assert!(!crossing.is_finished(), "all packets crossed before the capture began");
+    }
+    client.tell(&Request::CaptureStart { file: file.to_str().unwrap().to_owned(), on: Target::All }).unwrap();
+    let before = crossed(&mut client);
+    while crossed(&mut client) < before + 2000 && !crossing.is_finished() {}
+    client.tell(&Request::CaptureStop {}).unwrap();
+    let mut differences = Vec::new();
+    let outcome = telegraphos_capture::replay(&file, |difference| differences.push(difference.to_string())).unwrap();
+    assert_eq!((outcome.ended, outcome.switches, differences), (telegraphos_capture::Ended::Whole, 2, Vec::new()));
+    assert!(outcome.events > 2000 && outcome.actions > 2000, "{} events", outcome.events);
+    let (_first, _last) = crossing.join().unwrap();
+}
+
+#[test]
 fn the_topology_is_told() {
     let (_served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap())));
     let Response::Topology(view) = client(&control).ask(&Request::Topology {}).unwrap() else { panic!() };

@@ -307,6 +307,7 @@ fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
             key: at.join(format!("{process}.key")),
             peers_ca: Some(at.join("ca.pem")),
             peers: Vec::new(),
+            addresses: Vec::new(),
         }
     };
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

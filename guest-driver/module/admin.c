@@ -61,6 +61,7 @@ static const int tg_errnos[] = {
 	[TG_ERR_NOT_QUEUE] = -EINVAL,
 	[TG_ERR_NO_HOLD] = -ENOSPC,
 	[TG_ERR_MOVING] = -EBUSY,
+	[TG_ERR_BAD_NAME] = -EINVAL,
 };
 
 /**

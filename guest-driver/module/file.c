@@ -354,11 +354,19 @@ static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
 	return events;
 }
 
-/* NUL-padded, not empty. */
+/*
+ * Printable ASCII, NUL-padded, not empty: it is written to logs, and no two names look
+ * alike. The board refuses others, too.
+ */
 static bool tg_name_is_valid(const u8 name[64])
 {
 	size_t length = strnlen(name, 64);
+	size_t i;
 
+	for (i = 0; i < length; i++) {
+		if (name[i] < ' ' || name[i] > '~')
+			return false;
+	}
 	return length && length < 64 && !memchr_inv(name + length, 0, 64 - length);
 }
 

@@ -208,6 +208,8 @@
 #define TG_ERR_INVALIDATED 0x1f
 /* The page is moving to another home; the store is sent there. */
 #define TG_ERR_MOVING 0x20
+/* The name is not 1 to 63 printable ASCII characters, with NUL behind them. */
+#define TG_ERR_BAD_NAME 0x21
 
 /* Rights */
 /* Loads. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fills the cache and says what is in it: `prepare [qemu|tshark|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default
-//! QEMU and the default kernel's guest.
+//! Fills the cache and says what is in it: `prepare [qemu|tshark|rust|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by
+//! default QEMU and the default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
 use telegraphos_images::{KernelSeries, Progress, Result, Store, kvm_usable};
@@ -25,6 +25,12 @@ fn run() -> Result<bool> {
                 let tshark = store.tshark()?;
                 print!("{}", tshark.manifest);
                 println!("{:?}", tshark.command());
+            }
+            // The first line is the path of its cargo, for `.ci/run`.
+            "rust" => {
+                let rust = store.oldest_rust()?;
+                println!("{}", rust.cargo.display());
+                print!("{}", rust.manifest);
             }
             "pci-ids" => println!("{}", store.pci_ids()?.display()),
             "module" => {

@@ -7,7 +7,7 @@
 //! - [`Store`] is the cache and the only entrance. What it has made once it hands out again without asking the
 //!   network or any tool; what it lacks it makes whole in a temporary directory and renames into place.
 //! - [`Qemu`] finds the host's QEMU if it can serve `vfio-user-pci`, else runs Debian's from a private prefix.
-//! - [`Tshark`] is the same for the tests of the Wireshark dissector.
+//! - [`Tshark`] is the same for the tests of the Wireshark dissector, [`Rust`] for the oldest compiler that must do.
 //! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it wants) that fits it.
 //! - [`Guest`] is a bootable image: that kernel, an initramfs with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
@@ -34,6 +34,7 @@ mod plugin;
 mod prefix;
 mod progress;
 mod qemu;
+mod rust;
 pub mod sources;
 mod store;
 mod tools;
@@ -50,6 +51,7 @@ pub use manifest::{FileRecord, Manifest, PackageRecord};
 pub use module::{Module, Report};
 pub use progress::Progress;
 pub use qemu::{MIN_VERSION, Origin, Qemu, Version};
+pub use rust::{OLDEST_RUST, Rust};
 pub use store::Store;
 pub use tshark::Tshark;
 pub use vmlinux::{VmlinuxError, extract};

@@ -79,6 +79,8 @@ pub(crate) enum Op {
     Wide(Word, u32, u64),
     Load(Word),
     Raw(Word),
+    /// Reads memory until it has this value: synchronisation by a flag.
+    Await(Word, u64),
     Fence,
 }
 
@@ -104,6 +106,8 @@ pub(crate) struct Setup {
     /// Bytes of a granule.
     pub(crate) granule: u32,
     pub(crate) bug: Option<Bug>,
+    /// A load waits until none of the program's stores to that page is on its way: s1's alternative to counters.
+    pub(crate) stalled_reads: bool,
     /// What these nodes' loads may not read together.
     pub(crate) weak: Vec<(NodeId, Vec<u64>)>,
     pub(crate) steps: Steps,
@@ -319,6 +323,7 @@ impl CopiesModel {
                 Some(Op::Wide(word, count, value)) => format!("node {id}: stores {}", store((*word, *count, *value))),
                 Some(Op::Load(word)) => format!("node {id}: loads {word}: {}", node(id).value(*word)),
                 Some(Op::Raw(word)) => format!("node {id}: reads {word}: {}", node(id).value(*word)),
+                Some(Op::Await(word, value)) => format!("node {id}: finds {word} = {value}"),
                 Some(Op::Fence) if node(id).fence_is_over() => format!("node {id}: the fence is over"),
                 Some(Op::Fence) => format!("node {id}: begins a fence"),
                 None => format!("node {id}: nothing"),

@@ -50,6 +50,11 @@ pub fn parse(text: &str) -> Result<Vec<Test>> {
 
 /// Names in a plan file: one a line, `#` begins a comment.
 pub fn plan(text: &str) -> BTreeSet<String> {
+    plan_in_order(text).into_iter().collect()
+}
+
+/// The same in the file's order, with what it has twice.
+pub fn plan_in_order(text: &str) -> Vec<String> {
     text.lines()
         .map(|l| l.split('#').next().unwrap_or("").trim())
         .filter(|l| !l.is_empty())

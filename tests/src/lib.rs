@@ -10,4 +10,7 @@ pub mod ktap;
 pub mod lspci;
 mod suite;
 
+#[cfg(test)]
+mod gates;
+
 pub use suite::{Scale, Suite};

@@ -32,9 +32,13 @@ impl Scale {
     }
 }
 
-/// The parts run so far.
+/// The parts run so far. Which there are is known before: a part that is missing or not in the plan fails the suite.
 #[derive(Debug)]
 pub struct Suite {
+    /// All parts.
+    plan: Vec<String>,
+    /// Names that came, selected or not.
+    came: Vec<String>,
     filter: Vec<String>,
     list: bool,
     skipped: usize,
@@ -43,16 +47,27 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Takes the arguments `cargo test` passes on: words of which a part's name must contain one; `--list` runs
-    /// nothing. Other options are ignored.
-    pub fn new(args: impl IntoIterator<Item = String>) -> Suite {
-        let mut suite = Suite { filter: Vec::new(), list: false, skipped: 0, parts: Vec::new(), begun: Instant::now() };
+    /// Takes the plan, one name a line (`#` begins a comment), and the arguments `cargo test` passes on: words of which a part's
+    /// name must contain one; `--list` runs nothing. Other options are ignored. Prints how many parts are to run, as TAP does.
+    pub fn new(plan: &str, args: impl IntoIterator<Item = String>) -> Suite {
+        let mut suite = Suite {
+            plan: crate::ktap::plan_in_order(plan),
+            came: Vec::new(),
+            filter: Vec::new(),
+            list: false,
+            skipped: 0,
+            parts: Vec::new(),
+            begun: Instant::now(),
+        };
         for arg in args {
             match arg.as_str() {
                 "--list" => suite.list = true,
                 option if option.starts_with('-') => {}
                 word => suite.filter.push(word.to_owned()),
             }
+        }
+        if !suite.list {
+            println!("1..{}", suite.plan.iter().filter(|name| suite.selected(name)).count());
         }
         suite
     }
@@ -68,6 +83,7 @@ impl Suite {
 
     /// Runs one part if it is wanted. An error or a panic fails it, and with it the suite.
     pub fn part(&mut self, name: &str, body: impl FnOnce() -> anyhow::Result<()>) {
+        self.came.push(name.to_owned());
         if self.list {
             println!("{name}: test");
             return;
@@ -94,10 +110,34 @@ impl Suite {
         self.parts.push((name.to_owned(), took, failure));
     }
 
+    /// Where the parts that came are not those of the plan, each once.
+    fn strays(&self) -> Vec<String> {
+        let times = |list: &[String], name: &String| list.iter().filter(|other| *other == name).count();
+        let mut strays = Vec::new();
+        for name in &self.plan {
+            match times(&self.came, name) {
+                0 => strays.push(format!("{name} is in the plan and did not come")),
+                1 => {}
+                n => strays.push(format!("{name} came {n} times")),
+            }
+        }
+        strays.extend(
+            self.came
+                .iter()
+                .filter(|name| times(&self.plan, name) != 1)
+                .map(|name| format!("{name} is {} times in the plan: expected once", times(&self.plan, name))),
+        );
+        strays
+    }
+
     /// Prints the table of times; the exit code for `main`.
     pub fn finish(self) -> ExitCode {
+        let strays = self.strays();
+        for stray in &strays {
+            println!("NOT AS PLANNED: {stray}");
+        }
         if self.list {
-            return ExitCode::SUCCESS;
+            return if strays.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         println!("\n{:>8}  part", "seconds");
         for (name, took, failure) in &self.parts {
@@ -105,12 +145,18 @@ impl Suite {
         }
         let failed = self.parts.iter().filter(|(_, _, failure)| failure.is_some()).count();
         println!(
-            "{:8.1}  {} parts, {failed} failed{}",
+            "{:8.1}  {} of {} parts, {failed} failed{}",
             self.begun.elapsed().as_secs_f64(),
             self.parts.len(),
+            self.plan.len(),
             if self.skipped > 0 { format!(", {} not selected", self.skipped) } else { String::new() }
         );
-        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        // A word that selects nothing has shown nothing.
+        let empty = self.parts.is_empty();
+        if empty {
+            println!("no part's name contains any of {:?}", self.filter);
+        }
+        if failed == 0 && strays.is_empty() && !empty { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
@@ -118,24 +164,32 @@ impl Suite {
 mod tests {
     use super::*;
 
-    fn suite(args: &[&str]) -> Suite {
-        Suite::new(args.iter().map(|a| (*a).to_owned()))
+    fn suite(plan: &str, args: &[&str]) -> Suite {
+        Suite::new(plan, args.iter().map(|a| (*a).to_owned()))
+    }
+
+    fn code(suite: Suite) -> String {
+        format!("{:?}", suite.finish())
+    }
+
+    fn failure() -> String {
+        format!("{:?}", ExitCode::FAILURE)
     }
 
     #[test]
     fn errors_and_panics_fail_the_suite_and_the_rest_still_runs() {
-        let mut s = suite(&[]);
+        let mut s = suite("a\nb\nc", &[]);
         s.part("a", || anyhow::bail!("no"));
         s.part("b", || panic!("oh"));
         s.part("c", || Ok(()));
         let failures: Vec<_> = s.parts.iter().map(|(_, _, f)| f.as_deref()).collect();
         assert_eq!(failures, [Some("no"), Some("oh"), None]);
-        assert_eq!(format!("{:?}", s.finish()), format!("{:?}", ExitCode::FAILURE));
+        assert_eq!(code(s), failure());
     }
 
     #[test]
     fn only_what_is_selected_runs() {
-        let mut s = suite(&["set", "--nocapture"]);
+        let mut s = suite("flood\nreset", &["set", "--nocapture"]);
         assert!(s.wants(&["flood", "reset"]) && !s.wants(&["flood"]));
         let mut ran = Vec::new();
         for name in ["flood", "reset"] {
@@ -145,6 +199,29 @@ mod tests {
             });
         }
         assert_eq!(ran, ["reset"]);
-        assert!(!suite(&["--list"]).wants(&["reset"]));
+        assert_eq!(code(s), format!("{:?}", ExitCode::SUCCESS));
+        assert!(!suite("", &["--list"]).wants(&["reset"]));
+    }
+
+    #[test]
+    fn a_part_that_is_missing_or_new_or_comes_twice_fails_the_suite_though_each_one_passes() {
+        let run = |plan: &str, args: &[&str], came: &[&str]| {
+            let mut s = suite(plan, args);
+            came.iter().for_each(|name| s.part(name, || Ok(())));
+            (s.strays(), code(s) == failure())
+        };
+        assert_eq!(run("a\nb", &[], &["b", "a"]), (vec![], false));
+        for (plan, came, why) in [
+            ("a\nb", &["a"][..], "b is in the plan and did not come"),
+            ("a", &["a", "b"], "b is 0 times in the plan: expected once"),
+            ("a", &["a", "a"], "a came 2 times"),
+            ("a\na", &["a"], "a is 2 times in the plan: expected once"),
+        ] {
+            // Whatever was selected.
+            for args in [&[][..], &["a"], &["--list"]] {
+                assert_eq!(run(plan, args, came), (vec![why.to_owned()], true), "{plan:?} {args:?}");
+            }
+        }
+        assert_eq!(run("a", &["z"], &["a"]), (vec![], true), "a word that selects nothing passes");
     }
 }

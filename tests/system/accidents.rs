@@ -1,23 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Guests, QEMUs, HIBs and the fabric go away and come back.
 
-use crate::help::{Export, both_ways, hex, within};
+use crate::help::{Export, both_ways, hex, register, within};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Output, Running};
+use telegraphos_wire::regs::Register;
 
 /// SIGBUS on Linux.
 const BUS: i32 = 7;
 /// What loads bring back that nobody can answer.
 const ALL_ONES: u64 = u64::MAX;
 
-/// A process on `from` that stores without end into a segment that `to` exports and checks.
+/// Waits until the board of a guest has taken so many stores more than it had.
+fn stores_go_on(guest: &Guest, more: u64) -> Result<()> {
+    let before = register(guest, Register::CountStores)?;
+    within(Duration::from_secs(60), || {
+        let count = register(guest, Register::CountStores)?;
+        ensure!(count >= before + more, "node {} took {} stores more: expected {more}", guest.node(), count - before);
+        Ok(())
+    })
+}
+
+/// A process on `from` that stores without end into a segment that `to` exports and checks; it has begun.
 fn flood(from: &Guest, to: &Guest) -> Result<(Running, Running)> {
     let mut watch = to.argv(&["tg-watch", "stream", "--monotonic"]).spawn()?;
     watch.wait_for_line(Duration::from_secs(30), |line| line.starts_with("exported"))?;
     let flood = from.argv(&["tg-flood", &to.node().to_string(), "stream", "--seconds", "600"]).spawn()?;
-    telegraphos_cluster::sleep(Duration::from_millis(700))?;
+    stores_go_on(from, 1000)?;
     Ok((flood, watch))
 }
 
@@ -139,15 +150,32 @@ pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<
     let exports = "tg-export target 4M --hold";
     let attackers: Vec<Running> =
         [0, 2, 3].into_iter().map(|node| cluster.node(node).sh(script).spawn()).collect::<Result<_, _>>()?;
+    let sources = [0, 2, 3].map(|node| cluster.node(node));
+    let stores = || sources.iter().map(|guest| register(guest, Register::CountStores)).sum::<Result<u64>>();
     for by in ["the button", "itself"] {
         let _export = target.sh(exports).spawn()?;
-        telegraphos_cluster::sleep(Duration::from_secs(1))?;
+        // Each of the three stores into it, and it takes what they store.
+        for source in sources {
+            stores_go_on(source, 1000).with_context(|| format!("before a reboot by {by}"))?;
+        }
+        within(Duration::from_secs(60), || {
+            let served = register(target, Register::CountServed)?;
+            ensure!(
+                served >= 3000,
+                "the target served {served} requests before it reboots by {by}: expected 3000 or more"
+            );
+            Ok(())
+        })?;
         let refused_before = target.hib_log().matches("was refused").count();
+        let before = stores()?;
         if by == "itself" {
             target.reboot()?
         } else {
             target.reset()?
         }
+        // Not only before: between the look at their counters and the end of the target's life they stored on.
+        let after = stores()?;
+        ensure!(after > before, "no store was under way when the guest was rebooted by {by}");
         let check = || -> Result<()> {
             let filled: u64 = target.sh(FILL).as_root().check()?.trim().parse()?;
             ensure!(filled >= 60, "only {filled} MiB could be filled");
@@ -161,7 +189,11 @@ pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<
         };
         check().with_context(|| format!("after a reboot by {by}"))?;
         let refused = target.hib_log().matches("was refused").count() - refused_before;
-        println!("  reboot by {by}: memory is clean; the HIB logged {refused} late requests as refused");
+        println!(
+            "  reboot by {by}: {} stores from the last look before it until the guest was back; memory is clean; the HIB logged \
+             {refused} late requests as refused",
+            after - before
+        );
     }
     drop(attackers);
     both_ways(target, cluster.node(0))

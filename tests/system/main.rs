@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         eprintln!("{e}");
         return ExitCode::FAILURE;
     }
-    let mut suite = Suite::new(std::env::args().skip(1));
+    let mut suite = Suite::new(include_str!("plan.txt"), std::env::args().skip(1));
     driver(&mut suite);
     suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     input(&mut suite);
@@ -98,6 +98,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("lspci_is_the_golden_one", &whole::lspci_is_the_golden_one),
             ("loads_from_each_other_all_progress", &|c| pressure::loads_from_each_other(c, scale)),
             ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
+            ("i8_unscheduled_board_loses_nothing", &|c| pressure::i8_unscheduled_board_loses_nothing(c, scale)),
             ("owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 1)),
             ("i15_counters_find_hot_pages", &operations::counters_find_hot_pages),
             ("i10_three_senders_overflow_an_8_word_queue", &queues::three_senders_overflow_an_8_word_queue),

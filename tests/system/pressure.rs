@@ -68,6 +68,37 @@ pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale)
     Ok(())
 }
 
+/// A board is not scheduled for 2 s, again and again, under a queue's sender and a replicated page's writer: both stall with it, none of their
+/// imports comes into error, and nothing is lost.
+pub(crate) fn i8_unscheduled_board_loses_nothing(cluster: &Cluster, scale: Scale) -> Result<()> {
+    let guests: Vec<&Guest> = cluster.guests().iter().take(2).collect();
+    let rounds = scale.pick(2, 6);
+    let hung = cluster.node(1);
+    let lost = || guests.iter().map(|guest| guest.hib_log().matches("waiting stores was full").count()).sum::<usize>();
+    let before = lost();
+    std::thread::scope(|scope| {
+        let writers = scope.spawn(|| crate::replicas::stays_coherent(&guests, "counters", 6 + 4 * rounds));
+        let sender = scope.spawn(|| crate::queues::one_sender(cluster, "unscheduled", 4000));
+        // Both are at work when it begins; what is being opened has its own time limits.
+        let paused = telegraphos_cluster::sleep(Duration::from_secs(4)).and_then(|()| {
+            (0..rounds).try_for_each(|_| {
+                hung.hang_hib(true);
+                let slept = telegraphos_cluster::sleep(Duration::from_secs(2));
+                hung.hang_hib(false);
+                slept.and_then(|()| telegraphos_cluster::sleep(Duration::from_secs(2)))
+            })
+        });
+        let ended = [writers.join().map(|done| done.map(drop)), sender.join()];
+        paused?;
+        for done in ended {
+            done.map_err(|_| anyhow::anyhow!("a part panicked"))??;
+        }
+        Ok::<(), anyhow::Error>(())
+    })?;
+    ensure!(lost() == before, "boards have lost stores");
+    Ok(())
+}
+
 /// Two nodes load from each other in tight loops: both progress and no load fails.
 pub(crate) fn loads_from_each_other(cluster: &Cluster, scale: Scale) -> Result<()> {
     let guests = [cluster.node(0), cluster.node(1)];

@@ -82,6 +82,15 @@ fn nodes(cluster: &Cluster) -> (&Guest, Vec<&Guest>) {
     (&guests[0], guests[1..].iter().collect())
 }
 
+/// Node 1 sends so many elements to a queue of node 0 that overflows all the time.
+pub(crate) fn one_sender(cluster: &Cluster, name: &str, each: u32) -> Result<()> {
+    let (to, from) = (cluster.node(0), cluster.node(1));
+    let limit = Duration::from_secs(300);
+    Siege { name, words: 8, width: 4, quota: 4, processes: &[1], each, options: &["--slow"], limit }
+        .run(to, &[from])
+        .map(drop)
+}
+
 /// Constant overflow: 8 words hold 4 elements.
 pub(crate) fn three_senders_overflow_an_8_word_queue(cluster: &Cluster) -> Result<()> {
     let (to, from) = nodes(cluster);

@@ -44,7 +44,7 @@ fn stalls(guests: &[&Guest]) -> Result<u64> {
 
 /// All nodes store to one page without agreement, and nobody ever sees a value come back (I5) nor an older own one (I4); then all
 /// copies are equal and no counter is left (I2).
-fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Result<u64> {
+pub(crate) fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Result<u64> {
     let before = stalls(guests)?;
     let lines = chaos(guests, seconds, &["--mode", mode])?;
     for (line, well) in &lines {

@@ -93,6 +93,8 @@ statuses! {
     Invalidated = 31, "TG_ERR_INVALIDATED",
     /// The page is moving to another home; the store is sent there.
     Moving = 32, "TG_ERR_MOVING",
+    /// The name is not 1 to 63 printable ASCII characters, with NUL behind them.
+    BadName = 33, "TG_ERR_BAD_NAME",
 }
 
 impl Status {

@@ -106,6 +106,16 @@ pub struct ImportEpoch {
 /// A segment name, NUL-padded.
 pub type Name = [u8; 64];
 
+/// Whether a segment may have this name: 1 to 63 printable ASCII characters, and NUL from there on. So a name cannot forge a line of a log,
+/// and no two names look alike.
+pub fn is_valid_name(name: &Name) -> bool {
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let (text, padding) = name.split_at(length);
+    (1..name.len()).contains(&length)
+        && text.iter().all(|byte| (b' '..=b'~').contains(byte))
+        && padding.iter().all(|byte| *byte == 0)
+}
+
 /// Bytes of a block copy; cheap to clone.
 pub type Block = Arc<[u8]>;
 
@@ -304,7 +314,7 @@ pub enum Body {
         at: RemoteAddr,
         /// The home from now on; [`NO_NODE`]: none.
         to: NodeId,
-        /// Its page there.
+        /// Its page there; if there is none, the status that says why, 0 for [`Status::Stale`].
         page: u32,
         /// The generation of its grant there.
         generation: u64,

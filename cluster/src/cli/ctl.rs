@@ -327,6 +327,30 @@ fn show_statistics(snapshot: &Snapshot) -> String {
     table.lines(usize::MAX).iter().for_each(|line| {
         let _ = writeln!(out, "{line}");
     });
+    if !snapshot.trunks.is_empty() {
+        let mut table = Table::new(vec![
+            Column::left("TRUNK"),
+            Column::left("VIA"),
+            Column::left("STATE"),
+            Column::right("RTT"),
+            Column::right("RESENT"),
+            Column::right("RESETS"),
+        ]);
+        for t in &snapshot.trunks {
+            table.row(vec![
+                format!("{} at switch {}", t.name, t.switch),
+                t.transport.clone(),
+                if t.up { "up" } else { "DOWN" }.into(),
+                t.rtt_us.map_or("-".into(), duration),
+                t.retransmissions.to_string(),
+                t.resets.to_string(),
+            ]);
+        }
+        out.push('\n');
+        table.lines(usize::MAX).iter().for_each(|line| {
+            let _ = writeln!(out, "{line}");
+        });
+    }
     if !snapshot.pairs.is_empty() {
         let mut table = Table::new(vec![Column::left("PAIR"), Column::right("PACKETS"), Column::right("BYTES")]);
         for pair in &snapshot.pairs {

@@ -52,6 +52,9 @@ pub struct HibConfig {
     pub pending_writes: u16,
     /// A multicast to all copies of a page is one packet, which the switch copies; else one packet for each copy.
     pub fanout_by_switch: bool,
+    /// Longest time that a copy may take to acknowledge what its home has sent, and a home to fill a copy, in microseconds
+    /// (`docs/replication.md`, "Silent copies and homes").
+    pub replica_limit: u64,
     /// How arguments are told apart.
     pub launching: Launching,
     /// A deliberate bug that a check must find.
@@ -142,6 +145,26 @@ pub enum Bug {
     AcknowledgeMissed,
     /// E19: an invalid copy is acknowledged while processors have it mapped.
     AcknowledgeMapped,
+    /// E20: a page that is replicated no more takes stores and atomics until it is revoked.
+    ServeResigned,
+    /// Silence: a copy that acknowledges nothing is waited for without limit.
+    KeepSilentCopies,
+    /// Silence: a home that has accepted a join and sends no content is waited for without limit.
+    KeepSilentHomes,
+    /// Accounts: a new copy is filled as fast as memory is read, whatever its node has taken.
+    FillAtOnce,
+    /// Accounts: requests that wait for copies take places of the window that ordinary requests need.
+    ForwardsShareWindow,
+    /// Accounts: hold slots are for those who ask first.
+    UnsharedHolds,
+    /// Accounts: the receiver's word is taken for how many elements an import may have on their way.
+    BelieveHolds,
+    /// Accounts: a guest publishes as many names as it likes.
+    EndlessNames,
+    /// Protection: a lookup says of a segment that it exists to nodes that no grant of it admits.
+    TellOfSegments,
+    /// s1, "owner" without a local update: a copy's own store is in its memory when it comes back, not before.
+    NoLocalUpdate,
     /// Reset: a request whose page's work was under way stays at the head of its queue.
     ForgetWork,
     /// Turns: a copy within this node is made in one event.
@@ -185,6 +208,7 @@ impl HibConfig {
             holds: 8192,
             pending_writes: 32,
             fanout_by_switch: true,
+            replica_limit: 2_000_000,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

@@ -5,6 +5,7 @@
 //! An element is sent when all requests that were accepted for its node before it have been sent, and fewer than `hold` elements of its import
 //! are unacknowledged; the packet says how many requests have been sent, and the receiver performs it after them (SPEC I8).
 
+use crate::config::Bug;
 use crate::hib::Hib;
 use crate::imports::{Asked, Sent};
 use crate::{Action, LostStore, Notice};
@@ -204,6 +205,10 @@ impl Hib {
     pub(crate) fn open_queue(&mut self, slot: u32, number: u16, out: &mut Vec<Action>) {
         let Some(import) = self.issuer.open_import(number) else { return };
         let (node, at, context, opening) = (import.node, import.address(0), import.context, import.opening);
+        // Lines of closed imports last until the receivers have taken what is in them.
+        if self.issuer.lines.len() >= 2 * usize::from(self.config.imports) {
+            return self.reserved((slot, number), Err(Status::NoSpace), out);
+        }
         let line = Line {
             node,
             context,
@@ -216,21 +221,23 @@ impl Hib {
         };
         self.issuer.lines.insert(opening, line);
         if let Err(status) = self.reachable(node) {
-            return self.reserved(Some((slot, number)), Err(status), out);
+            return self.reserved((slot, number), Err(status), out);
         }
         let imports = self.lines_to(node, &at);
-        self.ask(node, Asked::Reserve { opens: Some((slot, number)) }, Body::Reserve { at, imports }, out);
+        self.ask(node, Asked::Reserve { opens: (slot, number) }, Body::Reserve { at, imports }, out);
     }
 
     /// The answer. A refused import is taken back.
-    pub(crate) fn reserved(&mut self, opens: Option<(u32, u16)>, answer: Result<u32, Status>, out: &mut Vec<Action>) {
-        let Some((slot, number)) = opens else { return };
+    pub(crate) fn reserved(&mut self, opens: (u32, u16), answer: Result<u32, Status>, out: &mut Vec<Action>) {
+        let (slot, number) = opens;
+        // Asked for is what this board would give to others: the word of the queue's node alone bounds nothing.
+        let most = if self.config.has(Bug::BelieveHolds) { u32::MAX } else { self.config.hold };
         let dead = self.issuer.open_import(number).and_then(|import| import.error.filter(|_| import.dead));
         let status = match (answer, dead) {
             (Err(status), _) | (Ok(_), Some(status)) => status,
             (Ok(holds), None) => {
                 if let Some(line) = self.line(number) {
-                    line.hold = Some(holds.max(1));
+                    line.hold = Some(holds.clamp(1, most));
                 }
                 return self.complete_status(slot, Status::Ok, out);
             }
@@ -245,9 +252,20 @@ impl Hib {
 
     /// An import of a queue has gone: the queue's node hears how many are left. Absolute numbers leave nothing behind if an answer is late.
     pub(crate) fn give_back_holds(&mut self, node: NodeId, at: RemoteAddr, out: &mut Vec<Action>) {
-        if self.reachable(node).is_ok() {
+        // One such request at a time, however fast imports are opened and closed: the next says all that has changed meanwhile.
+        if let Some(again) = self.issuer.returning.get_mut(&(node, at.page, at.generation)) {
+            *again = true;
+        } else if self.reachable(node).is_ok() {
+            self.issuer.returning.insert((node, at.page, at.generation), false);
             let imports = self.lines_to(node, &at);
-            self.ask(node, Asked::Reserve { opens: None }, Body::Reserve { at, imports }, out);
+            self.ask(node, Asked::Return { node, at }, Body::Reserve { at, imports }, out);
+        }
+    }
+
+    /// The queue's node knows, or never will.
+    pub(crate) fn holds_returned(&mut self, node: NodeId, at: RemoteAddr, out: &mut Vec<Action>) {
+        if self.issuer.returning.remove(&(node, at.page, at.generation)) == Some(true) {
+            self.give_back_holds(node, at, out);
         }
     }
 }

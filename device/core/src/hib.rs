@@ -46,6 +46,8 @@ pub struct Counters {
     pub overflows: u64,
     /// Stores that this node sent to copies as their home, counted once for each copy.
     pub reflected: u64,
+    /// Copies that were dropped because they did not acknowledge in time.
+    pub silent_copies: u64,
     /// Times a store of this node waited for a pending-write counter.
     pub counter_stalls: u64,
     /// Arguments refused for their key or context.
@@ -286,7 +288,8 @@ impl Hib {
 
     /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        [self.issuer.deadline(), self.launcher.deadline()].into_iter().flatten().min()
+        let waits = [self.issuer.deadline(), self.launcher.deadline(), self.server.replicas.deadline()];
+        waits.into_iter().flatten().min()
     }
 
     /// Takes one event and appends what is to be done. Never panics.
@@ -338,12 +341,14 @@ impl Hib {
                 self.now = self.now.max(now);
                 self.expire(out);
                 self.expire_fetches(out);
+                self.expire_copies(out);
             }
             Event::Continue => {
                 self.turn = Turn::default();
                 self.continue_copies(out);
             }
         }
+        self.pump_own(out);
         self.return_credits(out);
         if self.resetting && self.steps.used.is_empty() {
             self.resetting = false;

@@ -94,9 +94,14 @@ pub(crate) enum Asked {
     Lookup {
         slot: u32,
     },
-    /// Hold slots for an import that is being opened by this admin slot; `None`: fewer than before.
+    /// Hold slots for an import that is being opened by this admin slot.
     Reserve {
-        opens: Option<(u32, u16)>,
+        opens: (u32, u16),
+    },
+    /// Fewer hold slots than before, of the queue there.
+    Return {
+        node: NodeId,
+        at: RemoteAddr,
     },
     /// To become, or to be no more, a copy: the export page here.
     Join {
@@ -139,11 +144,6 @@ pub(crate) enum Waiting {
         number: u64,
         body: Box<Body>,
     },
-    /// A request for the home of a replicated page, by its number.
-    Forward {
-        number: u64,
-        body: Box<Body>,
-    },
     /// A part of an operation: which bytes of it, and the request.
     Part {
         operation: u64,
@@ -154,6 +154,16 @@ pub(crate) enum Waiting {
 
 /// Bytes that a waiting store takes: what the reserve costs.
 const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
+
+/// A request for the home of a replicated page that waits to be sent.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct WaitingForward {
+    /// Its number among the replicas' forwards.
+    pub(crate) number: u64,
+    pub(crate) body: Body,
+    /// The import (number and opening) of whose waiting stores it is one.
+    pub(crate) import: Option<(u16, u64)>,
+}
 
 /// A request that was sent and not yet answered.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -171,6 +181,10 @@ pub(crate) struct Peer {
     pub(crate) incarnation: Option<u64>,
     /// What waits to be sent, each with its number in the order of acceptance.
     waiting: VecDeque<(u64, Waiting)>,
+    /// Requests of copies for their home, which it answers when all copies have them. They have a window of their own, so that a copy which is
+    /// slow to acknowledge holds up no other request.
+    forwards: VecDeque<(u64, WaitingForward)>,
+    forwarded: u32,
     accepted: u64,
     /// Requests sent since both nodes live their present lives, modulo 2^32.
     pub(crate) requests: u32,
@@ -200,6 +214,11 @@ impl Peer {
         self.waiting.push_back((self.accepted, waiting));
     }
 
+    pub(crate) fn accept_forward(&mut self, waiting: WaitingForward) {
+        self.accepted += 1;
+        self.forwards.push_back((self.accepted, waiting));
+    }
+
     /// Whether a store for this export page of the node waits.
     pub(crate) fn stores_to(&self, page: u32) -> bool {
         self.waiting.iter().any(|(_, waiting)| matches!(waiting, Waiting::Store { at, .. } if at.page == page))
@@ -212,7 +231,9 @@ impl Peer {
 
     /// Whether the first `count` requests accepted have been sent or dropped.
     pub(crate) fn has_sent(&self, count: u64) -> bool {
-        self.waiting.front().is_none_or(|(number, _)| *number > count)
+        let later = |number: &u64| *number > count;
+        self.waiting.front().is_none_or(|(number, _)| later(number))
+            && self.forwards.front().is_none_or(|(number, _)| later(number))
     }
 }
 
@@ -270,6 +291,10 @@ pub(crate) struct Issuer {
     epochs: u32,
     /// Elements of imports of queues, by the import's opening.
     pub(crate) lines: BTreeMap<u64, Line>,
+    /// Queues (node, page, generation) whose node has not answered how many imports are left, and whether that has changed since.
+    pub(crate) returning: BTreeMap<(NodeId, u32, u64), bool>,
+    /// Tags of this node's requests to itself that are a home's to answer now: they take no place of the own window any more.
+    passed: BTreeSet<u32>,
     /// Tag index -> (tag, node, what).
     sent: Vec<Option<(u32, NodeId, Sent)>>,
     free_tags: BTreeSet<u32>,
@@ -311,13 +336,15 @@ impl Issuer {
             openings: 0,
             epochs: 0,
             lines: BTreeMap::new(),
+            returning: BTreeMap::new(),
+            passed: BTreeSet::new(),
             sent: Vec::new(),
             free_tags: BTreeSet::new(),
             questions: BTreeMap::new(),
             next_question: 0,
             deadlines: BTreeSet::new(),
             waiting_total: 0,
-            reserve: Shares::single(config.reserve.into()),
+            reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
             intake: 0,
             throttled: BTreeSet::new(),
             short: VecDeque::new(),
@@ -541,7 +568,10 @@ impl Hib {
     /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not answered tells when it
     /// does, since nothing is lost on the way; without anything of the kind the next load is sent.
     fn is_silent(&self, node: NodeId) -> bool {
-        self.issuer.peers.get(usize::from(node)).is_some_and(|peer| peer.silent && peer.outstanding > 0)
+        self.issuer
+            .peers
+            .get(usize::from(node))
+            .is_some_and(|peer| peer.silent && peer.outstanding + peer.forwarded > 0)
     }
 
     /// Something has come from a node.
@@ -586,6 +616,7 @@ impl Hib {
             }
             Asked::Lookup { slot } => self.complete_status(slot, status, out),
             Asked::Reserve { opens } => self.reserved(opens, Err(status), out),
+            Asked::Return { node, at } => self.holds_returned(node, at, out),
             Asked::Join { page, source } => self.join_failed(page, source, status, out),
             Asked::Leave { page } => self.left(page, out),
             Asked::Move { page } => self.move_failed(page, status, out),
@@ -622,13 +653,21 @@ impl Hib {
     pub(crate) fn has_credit(&mut self, node: NodeId, class: Class) -> bool {
         let Some(link) = &self.link else { return false };
         let peer = &mut self.issuer.peers[usize::from(node)];
-        let unanswered = if class == Class::Enqueue { peer.elements } else { peer.outstanding };
+        let unanswered = if class == Class::Enqueue { peer.elements } else { peer.outstanding + peer.forwarded };
         let any = self.config.has(Bug::ShareAllCredits) && link.credits[class as usize] > 0;
         let admitted = any || link.admits(class, unanswered) && !self.config.has(Bug::ShareAllCredits);
         if !admitted && !std::mem::replace(&mut peer.short, true) {
             self.issuer.short.push_back(node);
         }
         admitted
+    }
+
+    /// Sends what waits for the own window, if requests that were passed on have left it.
+    pub(crate) fn pump_own(&mut self, out: &mut Vec<Action>) {
+        let own = &self.issuer.peers[usize::from(self.config.node)];
+        if !own.waiting.is_empty() && own.outstanding < self.config.outstanding {
+            self.pump_requests(self.config.node, out);
+        }
     }
 
     /// Sends what the window of outstanding requests, the holds of queues and the credits allow.
@@ -641,11 +680,29 @@ impl Hib {
         let own = node == self.config.node;
         loop {
             let peer = &mut self.issuer.peers[usize::from(node)];
-            if peer.waiting.is_empty() || peer.outstanding >= self.config.outstanding {
-                return;
-            }
+            let shared = self.config.has(Bug::ForwardsShareWindow);
+            let used = |window: u32| if shared { peer.outstanding + peer.forwarded } else { window };
+            let waiting = peer.waiting.front().filter(|_| used(peer.outstanding) < self.config.outstanding);
+            let forward = peer.forwards.front().filter(|_| used(peer.forwarded) < self.config.outstanding);
+            // A copy that asks for a page does so behind all its stores to it.
+            let asks = |waiting: &(u64, Waiting)| match &waiting.1 {
+                Waiting::Question { body, .. } => matches!(**body, Body::Move { .. }),
+                _ => false,
+            };
+            let behind = |number: u64| peer.forwards.front().is_some_and(|(first, _)| *first < number);
+            let waiting = waiting.filter(|waiting| !(asks(waiting) && behind(waiting.0)));
+            let forward = match (waiting, forward) {
+                (None, None) => return,
+                // In the order of acceptance as far as their windows allow.
+                (Some(waiting), Some(forward)) => forward.0 < waiting.0,
+                (waiting, _) => waiting.is_none(),
+            };
             if !own && !self.has_credit(node, Class::Request) {
                 return;
+            }
+            if forward {
+                self.send_forward(node, out);
+                continue;
             }
             let peer = &mut self.issuer.peers[usize::from(node)];
             let Some((_, waiting)) = peer.waiting.pop_front() else { return };
@@ -667,18 +724,83 @@ impl Hib {
                     (*body, Sent::Question { number })
                 }
                 Waiting::Part { operation, offset, body } => (*body, Sent::Part { operation, offset }),
-                Waiting::Forward { number, body } => (*body, Sent::Forward { number }),
             };
-            if let Some(link) = self.link.as_mut().filter(|_| !own) {
-                link.credits[Class::Request as usize] -= 1; // Checked above.
+            self.issuer.peers[usize::from(node)].outstanding += 1;
+            self.send_request(node, body, sent, out);
+        }
+    }
+
+    /// Sends a request. The caller has seen a credit for it.
+    fn send_request(&mut self, node: NodeId, body: Body, sent: Sent, out: &mut Vec<Action>) {
+        if let Some(link) = self.link.as_mut().filter(|_| node != self.config.node) {
+            link.credits[Class::Request as usize] -= 1;
+        }
+        let peer = &mut self.issuer.peers[usize::from(node)];
+        peer.requests = peer.requests.wrapping_add(1);
+        let target = self.target(node);
+        let tag = self.issuer.take_tag(node, sent);
+        let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
+        self.transmit(packet, out);
+    }
+
+    /// Sends the oldest request for the home of a page that waits, if anybody still waits for it.
+    fn send_forward(&mut self, node: NodeId, out: &mut Vec<Action>) {
+        let Some((_, waiting)) = self.issuer.peers[usize::from(node)].forwards.pop_front() else { return };
+        let WaitingForward { number, body, import } = waiting;
+        self.left_line(import, out);
+        // Behind a lost store of its import it must not be made.
+        let cut = |(import, opening): (u16, u64)| {
+            self.issuer.open_import(import).is_some_and(|import| import.opening == opening && import.cut)
+        };
+        let cut = import.is_some_and(cut);
+        if self.drop_forward(number, cut, out) {
+            return;
+        }
+        self.issuer.peers[usize::from(node)].forwarded += 1;
+        self.send_request(node, body, Sent::Forward { number }, out);
+    }
+
+    /// A store of this node's processors to a copy here waits for its home from now on: it is one of its import's waiting stores.
+    pub(crate) fn enter_line(&mut self, tag: u32, out: &mut Vec<Action>) -> Option<(u16, u64)> {
+        let congest_at = self.config.congest_at;
+        let number = self.store_of(tag)?;
+        let import = self.issuer.import(number)?;
+        let opening = import.opening;
+        import.waiting += 1;
+        self.issuer.waiting_total += 1;
+        if let Some(import) =
+            self.issuer.import(number).filter(|import| import.waiting >= congest_at && !import.congested)
+        {
+            import.congested = true;
+            self.stopped(number, true, out);
+        }
+        Some((number, opening))
+    }
+
+    fn left_line(&mut self, import: Option<(u16, u64)>, out: &mut Vec<Action>) {
+        let Some((number, opening)) = import else { return };
+        match self.issuer.open_import(number).filter(|import| import.opening == opening) {
+            Some(_) => {
+                self.left_queue(number, out);
             }
-            let peer = &mut self.issuer.peers[usize::from(node)];
-            peer.outstanding += 1;
-            peer.requests = peer.requests.wrapping_add(1);
-            let target = self.target(node);
-            let tag = self.issuer.take_tag(node, sent);
-            let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
-            self.transmit(packet, out);
+            None => self.issuer.waiting_total -= 1,
+        }
+    }
+
+    /// The import of this node's own store with that tag.
+    fn store_of(&self, tag: u32) -> Option<u16> {
+        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
+        match self.issuer.sent.get(index as usize).copied().flatten() {
+            Some((t, _, Sent::Store { import, .. })) if t == tag => Some(import),
+            _ => None,
+        }
+    }
+
+    /// A request of this node to itself has been passed on to a home: its place in the own window is free.
+    pub(crate) fn pass_tag(&mut self, tag: u32) {
+        let own = &mut self.issuer.peers[usize::from(self.config.node)];
+        if !self.config.has(Bug::ForwardsShareWindow) && self.issuer.passed.insert(tag) {
+            own.outstanding = own.outstanding.saturating_sub(1);
         }
     }
 
@@ -701,10 +823,7 @@ impl Hib {
 
     /// The store with this tag is in this node's copy: context, word of its status page, and count.
     pub(crate) fn count_taken(&mut self, tag: u32) -> Option<(u16, u32, u64)> {
-        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
-        let Some((_, _, Sent::Store { import, .. })) = self.issuer.sent.get(index as usize).copied().flatten() else {
-            return None;
-        };
+        let import = self.store_of(tag)?;
         let import = self.issuer.import(import)?;
         let (word, count) = import.taken.as_mut()?;
         *count += 1;
@@ -721,9 +840,14 @@ impl Hib {
             return self.copy_acknowledged(packet.src, packet.tag, status, out);
         }
         let Some(sent) = self.issuer.release_tag(packet.tag, packet.src) else { return };
+        let passed = self.issuer.passed.remove(&packet.tag) && packet.src == self.config.node;
         let peer = &mut self.issuer.peers[usize::from(packet.src)];
-        let unanswered = if matches!(sent, Sent::Element { .. }) { &mut peer.elements } else { &mut peer.outstanding };
-        *unanswered = unanswered.saturating_sub(1);
+        match sent {
+            Sent::Element { .. } => peer.elements = peer.elements.saturating_sub(1),
+            Sent::Forward { .. } => peer.forwarded = peer.forwarded.saturating_sub(1),
+            _ if passed => {}
+            _ => peer.outstanding = peer.outstanding.saturating_sub(1),
+        }
         match (sent, packet.body) {
             (Sent::Element { opening, epoch }, body) => {
                 let status = if let Body::WriteAck { status } = body { status } else { Status::Invalid };
@@ -753,6 +877,10 @@ impl Hib {
                 self.take_question(number);
                 self.reserved(opens, Ok(holds), out);
             }
+            (Asked::Return { node, at }, _) => {
+                self.take_question(number);
+                self.holds_returned(node, at, out);
+            }
             (
                 Asked::Lookup { slot },
                 Body::LookupReply { status: Status::Ok, page, count, length, generation, rights, width },
@@ -770,7 +898,11 @@ impl Hib {
                 self.complete(slot, completion, out);
             }
             // What follows fills the copy, or says who the home is.
-            (Asked::Join { .. } | Asked::Move { .. }, Body::WriteAck { status: Status::Ok }) => {
+            (Asked::Join { page, source }, Body::WriteAck { status: Status::Ok }) => {
+                self.take_question(number);
+                self.join_accepted(page, source);
+            }
+            (Asked::Move { .. }, Body::WriteAck { status: Status::Ok }) => {
                 self.take_question(number);
             }
             (Asked::Keep { page, source, packet }, Body::WriteAck { status: Status::Ok }) => {
@@ -895,7 +1027,7 @@ impl Hib {
         self.counters.dropped += u64::from(purged);
         if let Some(import) = self.issuer.import(number) {
             import.issued -= u64::from(purged);
-            import.waiting = 0;
+            import.waiting = import.waiting.saturating_sub(purged);
             let (context, opening, issued) = (import.context, import.opening, import.issued);
             let freed = std::mem::take(&mut import.congested) && !import.throttled;
             import.awaited = import.awaited.map(|stores| stores.min(issued));
@@ -917,6 +1049,7 @@ impl Hib {
     pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.outstanding = 0;
+        peer.forwarded = 0;
         peer.elements = 0;
         peer.silent = false;
         peer.unheard.clear();
@@ -932,12 +1065,13 @@ impl Hib {
                 parts.push(*operation);
                 false
             }
-            Waiting::Forward { number, .. } => {
-                forwards.push(*number);
-                false
-            }
             Waiting::Store { .. } => true,
         });
+        let lines: Vec<WaitingForward> = peer.forwards.drain(..).map(|(_, waiting)| waiting).collect();
+        for WaitingForward { number, import, .. } in lines {
+            self.left_line(import, out);
+            forwards.push(number);
+        }
         let tags: Vec<u32> = self.issuer.sent.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
         // First the stores that waited: `lose_store` purges them with the first failure of their import.
         for number in 0..self.issuer.imports.len() as u16 {
@@ -1247,8 +1381,8 @@ impl Hib {
         if u32::from(command.node) >= self.config.window.nodes() {
             return Err(Status::BadNode);
         }
-        if command.name[0] == 0 || command.name[63] != 0 {
-            return Err(Status::Invalid);
+        if !telegraphos_wire::packet::is_valid_name(&command.name) {
+            return Err(Status::BadName);
         }
         self.reachable(command.node)?;
         let body = Body::Lookup {

@@ -283,6 +283,27 @@ pub enum Notice {
         /// Why.
         status: Status,
     },
+    /// A node asked for more hold slots than there are for it.
+    NoHold {
+        /// The node.
+        from: NodeId,
+        /// The export page of the queue.
+        page: u32,
+        /// Imports of that queue it asked for.
+        imports: u32,
+    },
+    /// A copy of a replicated page did not acknowledge in time, and is none any more.
+    SilentCopy {
+        /// Its node.
+        node: NodeId,
+        /// The export page of its home, which is here.
+        page: u32,
+    },
+    /// The home of a replicated page did not send its content in time, or did not say that it is the home.
+    SilentHome {
+        /// The export page of the copy, which is here.
+        page: u32,
+    },
     /// The header of a queue in this node's memory was not sound.
     BrokenQueue {
         /// Its export page.

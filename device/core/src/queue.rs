@@ -128,6 +128,7 @@ impl Hib {
             rights: Rights::ENQUEUE,
             nodes: command.nodes,
             generation,
+            resigned: false,
         };
         self.server.grants.insert(command.page, grant);
         let queue = Queue {
@@ -183,6 +184,9 @@ impl Hib {
             return true;
         }
         if let Some(mut queue) = self.server.queues.remove(&page) {
+            for (node, (_, imports)) in &queue.reserved {
+                self.server.holds.give(node, (*imports).into());
+            }
             if let State::Stopped(element) = std::mem::take(&mut queue.state) {
                 self.refuse_element(element.packet, Status::Stale, out);
             }
@@ -225,7 +229,7 @@ impl Hib {
     // ---- reservations ----
 
     /// A node says how many imports of a queue it has.
-    pub(crate) fn reserve(&mut self, packet: &Packet) -> Body {
+    pub(crate) fn reserve(&mut self, packet: &Packet, out: &mut Vec<Action>) -> Body {
         let refused = |status| Body::ReserveReply { status, holds: 0 };
         let Body::Reserve { at, imports } = packet.body else { return refused(Status::Invalid) };
         let late = packet.src != self.config.node && packet.target != self.incarnation;
@@ -235,14 +239,18 @@ impl Hib {
         if let Err(status) = self.find_queue(packet.src, &at) {
             return refused(status);
         }
-        let others = |(page, queue): (&u32, &Queue)| -> u64 {
-            let own = |node: &NodeId| *page == at.page && *node == packet.src;
-            queue.reserved.iter().filter(|(node, _)| !own(node)).map(|(_, (_, imports))| u64::from(*imports)).sum()
-        };
-        let all: u64 = self.server.queues.iter().map(others).sum::<u64>() + u64::from(imports);
-        if all.saturating_mul(self.config.hold.into()) > u64::from(self.config.holds) {
+        let reserved = self.server.queues.get(&at.page).and_then(|queue| queue.reserved.get(&packet.src));
+        let (before, after) = (reserved.map_or(0, |reserved| u64::from(reserved.1)), u64::from(imports));
+        // Of what a node may have, half is for one queue, so that it is not locked out of the others by its own.
+        let shares = self.server.holds.shares();
+        let of_queue = shares.guaranteed.max(shares.limit.div_ceil(2));
+        let too_many = after > before && after > of_queue && !self.config.has(Bug::UnsharedHolds);
+        if too_many || self.server.holds.take(packet.src, after.saturating_sub(before)).is_err() {
+            self.counters.refused += 1;
+            out.push(Action::Notice(Notice::NoHold { from: packet.src, page: at.page, imports }));
             return refused(Status::NoHold);
         }
+        self.server.holds.give(&packet.src, before.saturating_sub(after));
         if let Some(queue) = self.server.queues.get_mut(&at.page) {
             if imports == 0 {
                 queue.reserved.remove(&packet.src);
@@ -267,7 +275,10 @@ impl Hib {
     /// The node has gone, or lives a new life: `incarnation`, if any. What it had waiting here goes.
     pub(crate) fn forget_elements_of(&mut self, node: NodeId, incarnation: Option<u64>) {
         for queue in self.server.queues.values_mut() {
-            queue.reserved.retain(|n, (life, _)| *n != node || Some(*life) == incarnation);
+            if let Some((_, imports)) = queue.reserved.get(&node).filter(|(life, _)| Some(*life) != incarnation) {
+                self.server.holds.give(&node, (*imports).into());
+                queue.reserved.remove(&node);
+            }
             queue.held.retain(|e| e.packet.src != node || Some(e.packet.incarnation) == incarnation);
         }
     }
@@ -575,6 +586,7 @@ impl Hib {
     /// Every queue ends; what it holds is refused.
     pub(crate) fn refuse_elements(&mut self, status: Status, out: &mut Vec<Action>) {
         let queues = std::mem::take(&mut self.server.queues);
+        self.server.holds.clear();
         for (_, queue) in queues {
             let active = queue.active().cloned();
             for element in active.into_iter().chain(queue.held) {

@@ -11,6 +11,7 @@ use crate::refusals::Refusals;
 use crate::replica::{Replicas, Served};
 use crate::{Action, HibConfig, Notice, Step, StepResult};
 use std::collections::{BTreeMap, VecDeque};
+use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::Name;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Rights, Status, UNIT};
@@ -24,6 +25,8 @@ pub(crate) struct Grant {
     pub(crate) rights: Rights,
     pub(crate) nodes: [u64; 4],
     pub(crate) generation: u64,
+    /// The page was replicated and is not any more: it can be read, and is not changed, until it is replicated or granted anew (SPEC E20).
+    pub(crate) resigned: bool,
 }
 
 /// A name others may look up.
@@ -72,6 +75,17 @@ pub(crate) struct Server {
     performed: Vec<(u64, u32)>,
     clearing: Vec<Clearing>,
     pub(crate) refusals: Refusals,
+    /// Hold slots of this node's queues, in imports of queues (`hold` slots each), by the importing node.
+    pub(crate) holds: Account<NodeId>,
+}
+
+/// How the hold slots are divided: half of them in guaranteed parts for all nodes, the rest for those who ask first, a quarter of all at most.
+fn hold_shares(config: &HibConfig) -> Shares {
+    let imports = u64::from(config.holds / config.hold.max(1));
+    if config.has(Bug::UnsharedHolds) {
+        return Shares { capacity: imports, spenders: 1, guaranteed: 0, limit: imports };
+    }
+    Shares::half_guaranteed(imports, config.window.nodes().into(), (imports / 4).max(1))
 }
 
 /// Whether the bit of `node` is set; all ones admits every node, also those beyond the bits.
@@ -87,12 +101,13 @@ impl Server {
         Server {
             grants: BTreeMap::new(),
             queues: BTreeMap::new(),
-            replicas: Replicas::default(),
+            replicas: Replicas::new(config),
             performed: vec![(0, 0); config.window.nodes() as usize],
             segments: BTreeMap::new(),
             generation: 0,
             inbound: vec![VecDeque::new(); config.window.nodes() as usize],
             clearing: Vec::new(),
+            holds: Account::new(hold_shares(config)),
             refusals: Refusals::new(config.window.nodes(), config.imports),
         }
     }
@@ -165,6 +180,7 @@ impl Hib {
                 rights,
                 nodes: command.nodes,
                 generation,
+                resigned: false,
             };
             self.server.grants.insert(index + i, grant);
         }
@@ -221,12 +237,13 @@ impl Hib {
 
     pub(crate) fn segment_publish(&mut self, command: &Command) -> Result<(), Status> {
         let name = command.name;
-        let named = name[0] != 0 && name[63] == 0;
+        if !telegraphos_wire::packet::is_valid_name(&name) {
+            return Err(Status::BadName);
+        }
         let all = Rights::ALL;
         let rights = (Rights(command.rights_owner), Rights(command.rights_others));
         let span = u64::from(command.count) * UNIT;
-        if !named
-            || command.count == 0
+        if command.count == 0
             || command.length == 0
             || command.length > span
             || !all.contains(rights.0)
@@ -245,6 +262,12 @@ impl Hib {
         }
         if self.server.segments.contains_key(&name) {
             return Err(Status::NameTaken);
+        }
+        // One for each page is enough for all that can be granted; pages may have several, and others none.
+        if self.server.segments.len() as u64 >= u64::from(self.config.export_pages)
+            && !self.config.has(Bug::EndlessNames)
+        {
+            return Err(Status::NoSpace);
         }
         let segment = Segment {
             page: command.index,
@@ -349,7 +372,7 @@ impl Hib {
                 }
                 Ok(None) => {
                     let body = match packet.body {
-                        Body::Reserve { .. } => self.reserve(&packet),
+                        Body::Reserve { .. } => self.reserve(&packet, out),
                         _ => self.answer_lookup(source, &packet.body),
                     };
                     self.answer(source, packet, body, out);
@@ -370,6 +393,10 @@ impl Hib {
         }
         if !grant.rights.contains(right) {
             return Err(Status::Rights);
+        }
+        let changes = right.0 & (Rights::WRITE.0 | Rights::ATOMIC.0) != 0;
+        if grant.resigned && changes && !self.config.has(Bug::ServeResigned) {
+            return Err(Status::NotHome);
         }
         if u64::from(at.offset) + length > grant.valid {
             return Err(Status::Bounds);
@@ -532,24 +559,26 @@ impl Hib {
     fn answer_lookup(&self, source: NodeId, body: &Body) -> Body {
         let no = |status| refusal(body, status);
         let Body::Lookup { name, secret, uid, rights } = body else { return no(Status::Invalid) };
-        let Some(segment) = self.server.segments.get(&**name) else { return no(Status::NoSegment) };
+        // First of all: to a node that its grant does not admit there is no such segment, whatever it knows of it.
+        let admitted = |segment: &&Segment| {
+            let grant = self.server.grants.get(&segment.page).filter(|grant| grant.generation == segment.generation);
+            grant.is_some_and(|grant| admits(&grant.nodes, source)) || self.config.has(Bug::TellOfSegments)
+        };
+        let Some(segment) = self.server.segments.get(&**name).filter(admitted) else { return no(Status::NoSegment) };
         let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
-        if segment.secret != *secret || !offered.contains(*rights) {
+        // All bytes, whichever differ first.
+        let differing = segment.secret.iter().zip(secret).fold(0, |all, (a, b)| all | (a ^ b));
+        if differing != 0 || !offered.contains(*rights) {
             return no(Status::Denied);
         }
-        let grant = self.server.grants.get(&segment.page).filter(|g| g.generation == segment.generation);
-        match grant {
-            Some(grant) if admits(&grant.nodes, source) => Body::LookupReply {
-                status: Status::Ok,
-                page: segment.page,
-                count: segment.count,
-                length: segment.length,
-                generation: segment.generation,
-                rights: offered,
-                width: self.server.queues.get(&segment.page).map_or(0, |queue| queue.width()),
-            },
-            Some(_) => no(Status::NotGranted),
-            None => no(Status::Stale),
+        Body::LookupReply {
+            status: Status::Ok,
+            page: segment.page,
+            count: segment.count,
+            length: segment.length,
+            generation: segment.generation,
+            rights: offered,
+            width: self.server.queues.get(&segment.page).map_or(0, |queue| queue.width()),
         }
     }
 

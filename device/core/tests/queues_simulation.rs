@@ -398,8 +398,12 @@ fn i7_i8_i9_i10_i13_queues_on_random_schedules() {
 
 #[test]
 fn each_deliberate_bug_is_seen() {
-    for bug in [Bug::NeverStop, Bug::ForgetPending, Bug::EnqueuePassesRequests, Bug::QuietIgnoresOutstanding] {
-        let seen = (0..500).find_map(|seed| run(seed, Some(bug), &mut BTreeMap::new()).err());
-        println!("{bug:?}: {}", seen.unwrap_or_else(|| panic!("the simulation is blind to {bug:?}")));
+    for (bug, check) in [
+        (Bug::NeverStop, "is done, and"),
+        (Bug::ForgetPending, "is done, and"),
+        (Bug::EnqueuePassesRequests, "before its message, which is"),
+        (Bug::QuietIgnoresOutstanding, "is done, and"),
+    ] {
+        common::finds(bug, check, 0..500, |seed| run(seed, Some(bug), &mut BTreeMap::new()));
     }
 }

@@ -147,7 +147,7 @@ fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
 fn i7_e19_after_quiet_nobody_reads_an_older_value() {
     for net in NETS {
         over_seeds(150, 10_000, |seed| fence(net, seed, None));
-        finds("an acknowledgement while the page is mapped", |seed| fence(net, seed, Some(Bug::AcknowledgeMapped)));
+        finds(Bug::AcknowledgeMapped, "quiet is done, and node", |seed| fence(net, seed, Some(Bug::AcknowledgeMapped)));
     }
 }
 

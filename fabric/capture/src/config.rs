@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fabric_topology::{Plan, Topology};
 use serde::{Deserialize, Serialize};
 use switch_core::{Part, SwitchConfig};
+use telegraphos_accounts::Rate;
 use telegraphos_wire::WindowLayout;
 
 use crate::SwitchId;
@@ -56,6 +57,9 @@ pub(crate) struct RecordedSwitch {
     silence: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stall: Option<u64>,
+    /// Per second, at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    presence_rate: Option<[u32; 2]>,
 }
 
 impl RecordedSwitch {
@@ -69,6 +73,7 @@ impl RecordedSwitch {
             base_incarnation: config.base_incarnation,
             silence: config.silence,
             stall: config.stall,
+            presence_rate: config.presence_rate.map(|rate| [rate.per_second(), rate.burst()]),
         }
     }
 
@@ -80,6 +85,7 @@ impl RecordedSwitch {
         config.window = self.window.map(window).transpose().map_err(|e| e.to_string())?;
         config.silence = self.silence;
         config.stall = self.stall;
+        config.presence_rate = self.presence_rate.map(|[per_second, burst]| Rate::new(per_second, burst));
         config.credits = self.credits;
         config.reply_limit = self.reply_limit;
         config.base_incarnation = self.base_incarnation;

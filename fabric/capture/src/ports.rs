@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use fabric_topology::Topology;
-use switch_core::{Event, PortId, SwitchConfig};
+use switch_core::{Attached, Event, PortId, SwitchConfig};
 use telegraphos_wire::link::Frame;
 
 use crate::{Link, SwitchId};
@@ -30,8 +30,12 @@ impl Ports {
         self.links.get(&port).copied().unwrap_or(Link::Switch(self.switch))
     }
 
-    /// A connection that is known to be this link.
-    pub(crate) fn name(&mut self, port: PortId, link: Link) {
+    /// A connection that was opened before.
+    pub(crate) fn attached(&mut self, port: PortId, attached: Attached) {
+        let link = match attached {
+            Attached::Node(node) => Link::Node(node),
+            Attached::Trunk(_, to) => Link::Trunk(self.switch, to),
+        };
         self.links.insert(port, link);
     }
 

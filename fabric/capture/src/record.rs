@@ -21,6 +21,7 @@ const NOTICE: u8 = FIRST_RECORD_KIND + 7;
 const COMMENT: u8 = FIRST_RECORD_KIND + 8;
 const GAP: u8 = FIRST_RECORD_KIND + 9;
 const END: u8 = FIRST_RECORD_KIND + 10;
+const STATE: u8 = FIRST_RECORD_KIND + 11;
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +70,13 @@ pub enum Record {
     Gap(u64),
     /// The capture ends here, whole, after so many records.
     End(u64),
+    /// A piece of the state that a switch had when the capture began, in JSON.
+    State {
+        /// Pieces that follow.
+        more: u32,
+        /// This one.
+        text: String,
+    },
 }
 
 const fn kind(number: u8, name: &'static str, len: usize, fields: &'static [Field], tail: Tail) -> Kind {
@@ -98,6 +106,7 @@ pub const RECORDS: &[Kind] = &[
     kind(COMMENT, "comment", 0, &[], Tail::Text),
     kind(GAP, "gap", 8, &[MISSING], Tail::None),
     kind(END, "end", 8, &[Field { name: "records", at: 0, len: 8, show: Show::Dec }], Tail::None),
+    kind(STATE, "state", 4, &[Field { name: "more", at: 0, len: 4, show: Show::Dec }], Tail::Text),
 ];
 
 /// Bytes that are no record.
@@ -171,6 +180,11 @@ impl Record {
                 put(&records.to_le_bytes());
                 END
             }
+            Record::State { more, text } => {
+                put(&more.to_le_bytes());
+                put(text.as_bytes());
+                STATE
+            }
         };
         let length = (out.len() - start) as u32;
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
@@ -199,7 +213,12 @@ impl Record {
             Record::Room { port, room } => Event::PortRoom { port, frames: room },
             Record::Malformed { port, .. } => Event::Malformed { port },
             Record::Closed(port) => Event::PortClosed { port },
-            Record::Close(_) | Record::Notice(_) | Record::Comment(_) | Record::Gap(_) | Record::End(_) => return None,
+            Record::Close(_)
+            | Record::Notice(_)
+            | Record::Comment(_)
+            | Record::Gap(_)
+            | Record::End(_)
+            | Record::State { .. } => return None,
         })
     }
 
@@ -239,6 +258,7 @@ impl Record {
             COMMENT => Record::Comment(text()),
             GAP => Record::Gap(long()),
             END => Record::End(long()),
+            STATE => Record::State { more: word(0), text: text() },
             other => return Err(RecordError::Kind(other)),
         })
     }
@@ -259,6 +279,7 @@ impl Record {
             Record::Notice(text) | Record::Comment(text) => text.clone(),
             Record::Gap(missing) => format!("{missing} records are missing here: the file was not written fast enough"),
             Record::End(_) => "end of the capture".into(),
+            Record::State { more, .. } => format!("state of the switch when the capture began, {more} more records"),
         })
     }
 }
@@ -286,6 +307,7 @@ mod tests {
             ".*".prop_map(Record::Comment),
             any::<u64>().prop_map(Record::Gap),
             any::<u64>().prop_map(Record::End),
+            (any::<u32>(), ".*").prop_map(|(more, text)| Record::State { more, text }),
         ]
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
-use switch_core::{Action, Attached, Event, PortId, SwitchConfig};
+use switch_core::{Action, Event, PortId, Switch, SwitchConfig};
 use telegraphos_wire::link::{Frame, HEAD_LEN};
 
 use crate::config::Header;
@@ -16,6 +16,8 @@ use crate::{Link, Record, SwitchId};
 
 /// Bytes of what was no frame that are kept.
 const MAX_MALFORMED: usize = 4096;
+/// Bytes of a switch's state in one record.
+const PIECE: usize = 32 << 10;
 /// Bytes kept for the last words of a capture with a limit.
 const LAST_WORDS: u64 = 256;
 /// The smallest limit that leaves room for the header of any fabric without a topology.
@@ -36,7 +38,7 @@ pub struct CaptureOptions {
     pub snap: Option<u32>,
     /// Microseconds since 1970 of the time 0 of the events.
     pub epoch: i64,
-    /// The switches have handled events before: such a capture cannot be replayed. Tell [`Recorder::port`] of the open connections.
+    /// The switches have handled events before: their states must follow, see [`Recorder::state`].
     pub late: bool,
 }
 
@@ -182,16 +184,30 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// A connection that was opened before the capture began is this link.
-    pub fn port(&mut self, switch: SwitchId, port: PortId, attached: Attached) {
-        let Some(ports) = self.switches.get_mut(&switch) else { return };
-        ports.name(
-            port,
-            match attached {
-                Attached::Node(node) => Link::Node(node),
-                Attached::Trunk(_, to) => Link::Trunk(switch, to),
-            },
-        );
+    /// The state of a switch that has handled events before the capture began, between two events: with it a replay continues. A capture
+    /// that cannot be replayed anyway goes without.
+    pub fn state(&mut self, id: SwitchId, switch: &Switch, now: u64) {
+        let Some(ports) = self.switches.get_mut(&id) else { return };
+        for (attached, port, _) in switch.open_ports() {
+            ports.attached(port, attached);
+        }
+        if self.filter.is_some() || self.options.snap.is_some() {
+            return;
+        }
+        match serde_json::to_string(&switch.snapshot()) {
+            Ok(text) => {
+                // Of ASCII only: every place is one to cut at.
+                let pieces = text.as_bytes().chunks(PIECE);
+                let mut more = pieces.len() as u32;
+                for piece in pieces {
+                    more -= 1;
+                    let text = String::from_utf8_lossy(piece).into_owned();
+                    self.say(id, now, &Record::State { more, text });
+                }
+            }
+            // It is of numbers and texts, so this is not reached; the replay would say that the state is missing.
+            Err(e) => self.say(id, now, &Record::Comment(format!("the state cannot be written down: {e}"))),
+        }
     }
 
     /// An event, before the switch handles it at `now` (microseconds).

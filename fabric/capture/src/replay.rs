@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use switch_core::{Action, Event, PortId, Switch, SwitchConfig};
+use switch_core::{Action, Event, PortId, Snapshot, Switch, SwitchConfig};
 use telegraphos_wire::link::Frame;
 
 use crate::ports::Ports;
 use crate::{Captured, Direction, Link, ReadError, Reader, Record, SwitchId};
+
+/// Bytes of the longest state that is believed.
+const MAX_STATE: usize = 256 << 20;
 
 /// An action, as far as captures tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,11 +136,20 @@ pub enum ReplayError {
         /// What is wrong.
         why: String,
     },
-    /// It began too late.
+    /// It began amid traffic, and what a switch knew then is not in it.
     #[error(
-        "this capture began while the fabric was running, so what the switches knew then is not in it: capture from the start (--capture) to replay"
+        "this capture began while the fabric was running, and the state that switch {0} had then is not in it (a limit was reached, or an \
+         older version wrote it): capture again"
     )]
-    Late,
+    Late(SwitchId),
+    /// The state in it is impossible, or not for this version.
+    #[error("the state of switch {switch} in the capture: {why}")]
+    State {
+        /// The switch.
+        switch: SwitchId,
+        /// What is wrong.
+        why: String,
+    },
     /// The configuration in it is impossible, or not for this version.
     #[error("the configuration in the capture: {0}")]
     Config(String),
@@ -146,6 +158,8 @@ pub enum ReplayError {
 /// One switch, the event that it was fed last, and what is to be compared.
 struct Replayed {
     switch: Switch,
+    /// The pieces of its state that have been read; `None`: it has it.
+    state: Option<String>,
     ports: Ports,
     event: Option<(u64, u64)>,
     expected: Vec<(u64, Link, Said)>,
@@ -168,14 +182,19 @@ pub fn replay_with(
         return Err(ReplayError::SomeLinks(reader.links().join(", ")));
     }
     let mut switches = BTreeMap::new();
-    if reader.header().late {
-        return Err(ReplayError::Late);
-    }
+    let late = reader.header().late;
     for (id, mut config) in reader.header().configs().map_err(ReplayError::Config)? {
         change(&mut config);
         let ports = Ports::new(id, &config);
         let switch = Switch::new(config).map_err(|e| ReplayError::Config(format!("switch {id}: {e}")))?;
-        let replayed = Replayed { switch, ports, event: None, expected: Vec::new(), found: Vec::new() };
+        let replayed = Replayed {
+            switch,
+            state: late.then(String::new),
+            ports,
+            event: None,
+            expected: Vec::new(),
+            found: Vec::new(),
+        };
         switches.insert(id, replayed);
     }
     let mut outcome = Replay { switches: switches.len(), events: 0, actions: 0, differences: 0, ended: Ended::Open };
@@ -191,6 +210,10 @@ pub fn replay_with(
             return Err(wrong(format!("it belongs to switch {id}, whose configuration is not in the capture")));
         };
         match happening(captured)? {
+            Happening::State(more, text) => replayed.restore(id, more, &text)?,
+            Happening::Event(..) | Happening::Action(..) if replayed.state.is_some() => {
+                return Err(ReplayError::Late(id));
+            }
             Happening::Event(time, event) => {
                 replayed.settle(id, true, &mut outcome, &mut tell);
                 replayed.ports.before(&event);
@@ -209,6 +232,9 @@ pub fn replay_with(
             Happening::Nothing => {}
         }
     };
+    if let Some((id, _)) = switches.iter().find(|(_, replayed)| replayed.state.is_some()) {
+        return Err(ReplayError::Late(*id));
+    }
     // Where the capture breaks off, the last actions may be missing.
     let whole = outcome.ended == Ended::Whole;
     for (id, replayed) in &mut switches {
@@ -220,6 +246,7 @@ pub fn replay_with(
 enum Happening {
     Event(u64, Event),
     Action(Link, Said),
+    State(u32, String),
     Gap(u64),
     End,
     Nothing,
@@ -253,11 +280,33 @@ fn happening(captured: Captured) -> Result<Happening, ReplayError> {
         Record::Notice(text) => Happening::Action(link, Said::Notice(text)),
         Record::Gap(missing) => Happening::Gap(missing),
         Record::End(_) => Happening::End,
+        Record::State { more, text } => Happening::State(more, text),
         _ => Happening::Nothing,
     })
 }
 
 impl Replayed {
+    /// A piece of the state that the switch had when the capture began.
+    fn restore(&mut self, id: SwitchId, more: u32, text: &str) -> Result<(), ReplayError> {
+        let wrong = |why: String| ReplayError::State { switch: id, why };
+        let Some(state) = &mut self.state else {
+            return Err(wrong("expected none, for it has one".into()));
+        };
+        if state.len() + text.len() > MAX_STATE {
+            return Err(wrong(format!("it is longer than {MAX_STATE} bytes")));
+        }
+        state.push_str(text);
+        if more == 0 {
+            let snapshot: Snapshot = serde_json::from_str(state).map_err(|e| wrong(e.to_string()))?;
+            self.switch = Switch::restore(self.switch.config().clone(), snapshot).map_err(wrong)?;
+            for (attached, port, _) in self.switch.open_ports() {
+                self.ports.attached(port, attached);
+            }
+            self.state = None;
+        }
+        Ok(())
+    }
+
     /// Compares what the last event was answered with. If not `whole`, captured actions may be missing at the end.
     fn settle(&mut self, switch: SwitchId, whole: bool, outcome: &mut Replay, tell: &mut impl FnMut(&Difference)) {
         let Some((event, time)) = self.event.take() else { return };

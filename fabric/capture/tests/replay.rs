@@ -4,14 +4,15 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::run::{alone, run, together};
 use common::{options, scale, seed};
 use fabric_topology::SwitchId;
-use switch_core::{Action, Bug, SwitchConfig};
+use switch_core::{Action, Bug, Switch, SwitchConfig};
 use telegraphos_capture::{
-    CaptureOptions, Captured, Difference, Direction, Ended, Link, Recorder, Replay, ReplayError, Said, replay,
+    CaptureOptions, Captured, Difference, Direction, Ended, Link, Record, Recorder, Replay, ReplayError, Said, replay,
     replay_with,
 };
 use telegraphos_wire::link::Frame;
@@ -228,19 +229,108 @@ fn what_cannot_be_replayed_is_refused_with_the_reason() {
     assert!(error.contains("No such file"), "{error}");
 }
 
+/// Captures a run from its event number `begin` on; the number of events and of actions.
+fn captured_late(seed: u64, begin: u64, file: &Path, switches: &[(SwitchId, SwitchConfig)]) -> (u64, u64) {
+    // They do what the switches of the run do.
+    let mirror = |(id, config): &(SwitchId, SwitchConfig)| (*id, Switch::new(config.clone()).unwrap());
+    let mut mirrors: BTreeMap<SwitchId, Switch> = switches.iter().map(mirror).collect();
+    let mut late: Option<Recorder> = None;
+    let (mut count, mut events, mut actions, mut last) = (0, 0, 0, 0);
+    run(seed, 4000, switches, &mut |switch, event, said, now| {
+        if count == begin {
+            let mut recorder = recorder(CaptureOptions { late: true, ..options(file) }, switches);
+            mirrors.iter().for_each(|(id, mirror)| recorder.state(*id, mirror, now));
+            late = Some(recorder);
+        }
+        count += 1;
+        mirrors.get_mut(&switch).unwrap().handle(event.clone(), &mut Vec::new());
+        let Some(recorder) = &mut late else { return };
+        events += 1;
+        actions += said.len() as u64;
+        recorder.event(switch, event, now);
+        said.iter().for_each(|action| recorder.action(switch, action, now));
+        last = now;
+    });
+    late.expect("a run with so many events").finish(last).unwrap();
+    (events, actions)
+}
+
 #[test]
-fn a_capture_that_began_late_is_refused() {
+fn a_capture_that_begins_amid_traffic_replays_without_a_difference() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("late.pcapng");
-    let mut recorder = recorder(CaptureOptions { late: true, ..options(&file) }, &together("mesh:2x1"));
-    recorder.port(1, 77, switch_core::Attached::Trunk(0, 0));
-    recorder.port(0, 5, switch_core::Attached::Node(1));
+    let first = seed(900);
+    for seed in first..first + scale(3, 100) {
+        for switches in [alone(), together("mesh:2x2"), together("torus:5x1")] {
+            for begin in [1, 7, 500 + seed % 97, 2500] {
+                let (events, actions) = captured_late(seed, begin, &file, &switches);
+                let (outcome, differences) = differences(&file);
+                assert_eq!(differences, [], "seed {seed} from {begin}");
+                let expected =
+                    Replay { switches: switches.len(), events, actions, differences: 0, ended: Ended::Whole };
+                assert_eq!(outcome, expected, "seed {seed} from {begin}");
+                assert!(events > 500 && actions > 300, "{outcome:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bugs_are_found_in_a_capture_that_begins_amid_traffic() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("late.pcapng");
+    let seed = seed(200);
+    let here =
+        [Bug::LifoLane, Bug::DropWhenBlocked, Bug::LeakCredit, Bug::LowestFirst, Bug::RequestsFirst, Bug::SkipMember];
+    for (switches, bugs) in [(alone(), &here[..]), (together("mesh:2x2"), &[Bug::KeepDownLocal, Bug::ForgetSession])] {
+        captured_late(seed, 1000, &file, &switches);
+        for bug in bugs {
+            let outcome = replay_with(&file, |config| config.bug = Some(*bug), |_| {});
+            assert!(outcome.unwrap().differences > 0, "seed {seed}: {bug:?} shows no difference");
+        }
+    }
+}
+
+#[test]
+fn a_capture_that_began_late_without_its_state_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("late.pcapng");
+    let switches = together("mesh:2x1");
+    let mut recorder = recorder(CaptureOptions { late: true, ..options(&file) }, &switches);
+    recorder.state(0, &Switch::new(switches[0].1.clone()).unwrap(), 5);
     recorder.action(1, &Action::Send(77, Frame::Probe), 5);
-    recorder.action(0, &Action::Send(5, Frame::Probe), 6);
     recorder.finish(7).unwrap();
-    assert_eq!(replay(&file, |_| {}), Err(ReplayError::Late));
-    let links: Vec<_> = common::read_all(&file).0.iter().map(|c| (c.switch, c.link)).collect();
-    assert_eq!(links[2..4], [(1, Link::Trunk(1, 0)), (0, Link::Node(1))]);
+    let error = replay(&file, |_| {}).unwrap_err();
+    assert_eq!(error, ReplayError::Late(1));
+    assert!(error.to_string().contains("switch 1") && error.to_string().contains("capture again"), "{error}");
+}
+
+/// Whatever a file says of the state, it is refused or replayed, and nothing panics.
+#[test]
+fn a_state_that_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("late.pcapng");
+    captured_late(seed(950), 2000, &file, &together("mesh:2x1"));
+    let whole = std::fs::read(&file).unwrap();
+    let (all, _) = common::read_all(&file);
+    let state = all.iter().find(|c| c.bytes.get(4) == Some(&0xfb)).unwrap();
+    assert_eq!(Record::decode(&state.bytes).map(|record| matches!(record, Record::State { .. })), Ok(true));
+    let mut random = common::Random(seed(951));
+    let mut refused = 0;
+    for _ in 0..scale(300, 20_000) {
+        std::fs::write(&file, &whole).unwrap();
+        let at = 12 + random.below(state.bytes.len() as u64 - 12) as usize;
+        // Digits become others, so that much of it is still JSON.
+        edit(&file, state.index as usize, |bytes| {
+            bytes[at] = if bytes[at].is_ascii_digit() { b'0' + (bytes[at] - b'0' + 1) % 10 } else { b' ' };
+        });
+        match replay(&file, |_| {}) {
+            Err(ReplayError::State { switch: 0, why }) => refused += u64::from(!why.is_empty()),
+            Err(other) => panic!("{other}"),
+            Ok(_) => {}
+        }
+    }
+    assert!(refused > scale(300, 20_000) / 4, "{refused} refused");
 }
 
 /// Every bit of the configuration matters: another one shows differences.

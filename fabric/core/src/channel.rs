@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Channels: what has credits and queues of its own. A link has one for each class; a trunk one for each class and layer.
 
+use serde::{Deserialize, Serialize};
 use telegraphos_wire::Class;
 use telegraphos_wire::link::MAX_LAYERS;
 
@@ -10,8 +11,20 @@ use crate::CREDITED;
 pub(crate) const MAX_CHANNELS: usize = 4 * MAX_LAYERS as usize;
 
 /// A class on a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u8")]
 pub(crate) struct Channel(u8);
+
+impl TryFrom<u8> for Channel {
+    type Error = String;
+
+    fn try_from(index: u8) -> Result<Channel, String> {
+        match usize::from(index) < MAX_CHANNELS {
+            true => Ok(Channel(index)),
+            false => Err(format!("channel {index}: expected one below {MAX_CHANNELS}")),
+        }
+    }
+}
 
 impl Channel {
     /// `layer` is below [`MAX_LAYERS`].

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use telegraphos_accounts::{Account, Exhausted, Shares};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{MAX_GROUPS, MAX_MEMBERSHIPS};
@@ -33,6 +35,25 @@ impl Default for Groups {
             groups: Account::new(Shares::single(MAX_GROUPS as u64)),
             memberships: Account::new(Shares::single(MAX_MEMBERSHIPS as u64)),
         }
+    }
+}
+
+/// The members are all there is to say.
+impl Serialize for Groups {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.members.iter().map(|(page, members)| (page, &members[..])))
+    }
+}
+
+impl<'de> Deserialize<'de> for Groups {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Groups, D::Error> {
+        let mut groups = Groups::default();
+        for (page, members) in BTreeMap::<u32, Vec<NodeId>>::deserialize(deserializer)? {
+            groups.groups.take(Unit::Group, 1).map_err(D::Error::custom)?;
+            groups.memberships.take(Unit::Membership, members.len() as u64).map_err(D::Error::custom)?;
+            groups.members.insert(page, members.into());
+        }
+        Ok(groups)
     }
 }
 

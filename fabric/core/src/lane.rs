@@ -8,13 +8,14 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use telegraphos_wire::{Class, NodeId, Packet};
 
 use crate::channel::Channel;
 
 /// Whose credit a packet in the switch uses up: it is returned when the packet has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Paid {
     /// The port it came by.
     pub(crate) place: u16,
@@ -25,8 +26,9 @@ pub(crate) struct Paid {
 }
 
 /// A packet that waits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Queued {
+    #[serde(with = "crate::snapshot::packet")]
     pub(crate) packet: Packet,
     /// On a trunk, the nodes that a multicast is for; else none.
     pub(crate) members: Vec<NodeId>,
@@ -35,18 +37,19 @@ pub(crate) struct Queued {
 }
 
 /// How a node's presence is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Life {
     pub(crate) incarnation: u64,
     /// Sum of the epochs of the trunks in between.
     pub(crate) session: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Segment {
     /// To be told before the packets.
     up: Option<Life>,
     /// By channel; those that are not there are empty.
+    #[serde(with = "crate::snapshot::queues")]
     queues: SmallVec<[VecDeque<Queued>; 4]>,
 }
 
@@ -68,7 +71,7 @@ impl Segment {
 }
 
 /// See the module. A lane that [is idle](Lane::idle) is not kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Lane {
     segments: VecDeque<Segment>,
     replies: u64,
@@ -140,6 +143,12 @@ impl Lane {
         self.replies -= u64::from(reply);
         self.trim();
         Some(queued)
+    }
+
+    /// Whether its counter is that of its packets, and their channels are some of `channels`.
+    pub(crate) fn is_sound(&self, channels: usize) -> bool {
+        let replies = self.packets().filter(|(channel, _)| channel.class() == Class::Reply).count() as u64;
+        self.replies == replies && self.segments.iter().all(|segment| segment.queues.len() <= channels)
     }
 
     fn trim(&mut self) {

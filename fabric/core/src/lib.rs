@@ -37,13 +37,14 @@ mod lane;
 mod neighbour;
 mod nodes;
 pub mod pairs;
+mod snapshot;
 mod statistics;
 mod switch;
 
 pub use config::{Bug, ConfigError, MAX_BELIEVED, MAX_NODES, Part, SwitchConfig};
 pub use interface::{Action, Attached, Event, Notice, PortId, UNLIMITED, Violation};
 pub use statistics::{ClassStatistics, PortStatistics, Statistics};
-pub use switch::{State, Switch};
+pub use switch::{Snapshot, State, Switch};
 
 use telegraphos_wire::Class;
 

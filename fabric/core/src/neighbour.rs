@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fabric_topology::TrunkId;
+use serde::{Deserialize, Serialize};
 use telegraphos_wire::link::{self, Frame};
 use telegraphos_wire::packet::{self, MAX_BLOCK};
 use telegraphos_wire::{Body, Class, NodeId, Packet};
@@ -39,7 +40,7 @@ fn longest_reply(class: Class) -> u64 {
 }
 
 /// Who is at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Kind {
     Node(NodeId),
     Trunk { trunk: TrunkId, layers: u8 },
@@ -57,7 +58,7 @@ pub(crate) enum Next {
 }
 
 /// All arrays are indexed by channel; what is in the place of a link's reply class is unused.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Neighbour {
     pub(crate) kind: Kind,
     pub(crate) port: PortId,
@@ -94,6 +95,7 @@ pub(crate) struct Neighbour {
     /// Senders whose mark waits for nothing but room.
     marks: VecDeque<NodeId>,
     /// Answers on behalf of absent nodes.
+    #[serde(with = "crate::snapshot::packets")]
     answers: VecDeque<Packet>,
     /// Nodes whose presence was told.
     told: NodeSet,
@@ -448,6 +450,16 @@ impl Neighbour {
         if self.room != UNLIMITED {
             self.room = self.room.saturating_sub(1);
         }
+    }
+
+    /// Whether indices that a snapshot holds are within what they index.
+    pub(crate) fn is_sound(&self, kind: Kind, places: usize) -> bool {
+        let channels = Channel::all(self.layers()).count();
+        self.kind == kind
+            && self.turns.len() == channels
+            && usize::from(self.rotation) < channels
+            && self.lanes.values().all(|lane| lane.is_sound(channels))
+            && self.waiting().all(|(_, _, queued)| queued.paid.is_none_or(|paid| usize::from(paid.place) < places))
     }
 
     /// Whether the bookkeeping agrees with itself; see `Switch::audit`.

@@ -64,7 +64,7 @@ fn exact_with_room(bug: Option<PairsBug>) -> Result<(), String> {
         }
         let exact = feed(&mut pairs, &packets);
         let kept: BTreeMap<_, _> = pairs.iter().map(|p| ((p.source, p.destination), p.counted)).collect();
-        prop_assert_eq!(kept, exact);
+        prop_assert_eq!(kept, exact, "the counters of pairs");
         prop_assert_eq!(pairs.evicted(), 0);
         prop_assert_eq!(pairs.rest(), &PairStatistics::default());
         Ok(())
@@ -90,9 +90,9 @@ fn complete_without_room(bug: Option<PairsBug>) -> Result<(), String> {
                 .all(|(a, b)| a.packets <= b.packets && a.bytes <= b.bytes);
             prop_assert!(fits, "{:?} of {:?}", pair, all);
         }
-        prop_assert_eq!(pairs.total().classes, sum(exact.values()));
+        prop_assert_eq!(pairs.total().classes, sum(exact.values()), "the sum of all");
         let kept: Vec<_> = pairs.iter().map(|p| p.counted).collect();
-        prop_assert_eq!(sum(kept.iter().chain([pairs.rest()])), sum(exact.values()));
+        prop_assert_eq!(sum(kept.iter().chain([pairs.rest()])), sum(exact.values()), "the sum of all");
         Ok(())
     })
 }
@@ -126,19 +126,22 @@ fn busy_pairs_stay(bug: Option<PairsBug>) -> Result<(), String> {
 #[test]
 fn with_room_for_all_every_pair_is_exact() {
     exact_with_room(None).unwrap();
-    exact_with_room(Some(PairsBug::IgnoreSource)).unwrap_err();
+    let found = exact_with_room(Some(PairsBug::IgnoreSource)).unwrap_err();
+    assert!(found.contains("the counters of pairs"), "{found}");
 }
 
 #[test]
 fn without_room_few_are_kept_and_nothing_is_lost() {
     complete_without_room(None).unwrap();
-    complete_without_room(Some(PairsBug::ForgetEvicted)).unwrap_err();
+    let found = complete_without_room(Some(PairsBug::ForgetEvicted)).unwrap_err();
+    assert!(found.contains("the sum of all"), "{found}");
 }
 
 #[test]
 fn a_busy_pair_is_not_pushed_out_by_many_idle_ones() {
     busy_pairs_stay(None).unwrap();
-    busy_pairs_stay(Some(PairsBug::EvictAnyone)).unwrap_err();
+    let found = busy_pairs_stay(Some(PairsBug::EvictAnyone)).unwrap_err();
+    assert!(found.contains("hottest are"), "{found}");
 }
 
 #[test]

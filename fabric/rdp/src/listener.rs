@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use telegraphos_accounts::{Account, Rate, Rates, Shares, Slots};
+
 use crate::config::{Bug, Config, ConfigError, Identity};
 use crate::connection::{Connection, State, encode_reset};
 use crate::datagram::{Datagram, Kind};
@@ -13,6 +15,16 @@ pub type Key = u64;
 
 /// The most Resets that wait; more are not sent: who needs one will ask again.
 const RESETS: usize = 64;
+/// Opens per second, and at once, of one origin and of all.
+const OPENS: [(u32, u32); 2] = [(1000, 256), (4000, 1024)];
+/// Resets per second, and at once, to one origin and to all.
+const RESET_RATES: [(u32, u32); 2] = [(200, 16), (1000, 256)];
+/// Origins remembered for that.
+const ORIGINS: usize = 1024;
+
+fn rates([each, all]: [(u32, u32); 2]) -> Rates<u64> {
+    Rates::new(Rate::new(each.0, each.1), Rate::new(all.0, all.1), ORIGINS)
+}
 
 #[derive(Debug)]
 struct Entry<P> {
@@ -28,6 +40,11 @@ struct Entry<P> {
 ///
 /// A *peer* is known by the name in its Open, or by its address if it has none. A new connection of a peer ends its old
 /// ones, but not before the peer has confirmed it: the Open itself may be a late copy from an earlier life.
+///
+/// What peers can make it spend is on accounts by *origin*, which several addresses may have in common (ports of one host). Half of
+/// [`Config::connections`] are for those that are being set up: where they are used up, a new one takes the place of the oldest of the
+/// origin that has most. The other half are for those that were set up, at most three quarters of them for one origin. Opens and
+/// Resets have rates.
 #[derive(Debug)]
 pub struct Listener<P> {
     config: Config,
@@ -43,6 +60,13 @@ pub struct Listener<P> {
     stopped: bool,
     /// Where the next [`Listener::poll_transmit`] looks first.
     turn: Key,
+    origin: fn(&P) -> u64,
+    /// Connections being set up, by age and key.
+    opening: Slots<u64, (u64, Key)>,
+    /// Connections that were set up.
+    standing: Account<u64>,
+    opens: Rates<u64>,
+    reset_rates: Rates<u64>,
 }
 
 impl<P: Clone + PartialEq> Listener<P> {
@@ -51,8 +75,24 @@ impl<P: Clone + PartialEq> Listener<P> {
     /// # Errors
     /// What is wrong with it.
     pub fn new(config: Config) -> Result<Listener<P>, ConfigError> {
+        Listener::with_origins(config, |_| 0)
+    }
+
+    /// The same for peers of several origins.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration.
+    pub fn with_origins(config: Config, origin: fn(&P) -> u64) -> Result<Listener<P>, ConfigError> {
         config.check()?;
+        let opening = (config.connections as u64 / 2).max(1);
+        let standing = (config.connections as u64 - opening).max(1);
+        let shares = |capacity: u64, limit: u64| Shares { capacity, spenders: 1, guaranteed: 0, limit };
         Ok(Listener {
+            origin,
+            opening: Slots::new(shares(opening, opening)),
+            standing: Account::new(shares(standing, standing.div_ceil(4) * 3)),
+            opens: rates(OPENS),
+            reset_rates: rates(RESET_RATES),
             config,
             entries: BTreeMap::new(),
             accepted: VecDeque::new(),
@@ -79,13 +119,13 @@ impl<P: Clone + PartialEq> Listener<P> {
             return if datagram.kind == Kind::Open {
                 self.open(now, peer, &datagram, fresh)
             } else {
-                self.foreign(peer, &datagram);
+                self.foreign(now, peer, &datagram);
                 None
             };
         };
         let entry = self.entries.get_mut(&key)?;
         entry.connection.take(now, &datagram);
-        self.settle(key);
+        self.settle(now, key);
         Some(key)
     }
 
@@ -105,7 +145,9 @@ impl<P: Clone + PartialEq> Listener<P> {
         if self.stopped || self.entries.contains_key(&fresh.id) {
             return None;
         }
-        if self.entries.len() >= self.config.connections && !self.make_room() {
+        let origin = (self.origin)(peer);
+        if !self.opens.take(origin, now) {
+            self.statistics.crowded += 1;
             return None;
         }
         let answered = Connection::answer(self.config.clone(), fresh, open, now);
@@ -114,6 +156,15 @@ impl<P: Clone + PartialEq> Listener<P> {
             return None;
         };
         self.created += 1;
+        match self.opening.take(origin, (self.created, fresh.id)) {
+            Ok(None) => {}
+            Ok(Some((_, displaced))) => {
+                self.statistics.displaced += 1;
+                self.entries.remove(&displaced);
+            }
+            // There is at least one, so this is not reached.
+            Err(_) => return None,
+        }
         let entry = Entry { peer: peer.clone(), connection, accepted: false, age: self.created };
         self.entries.insert(fresh.id, entry);
         if self.config.has(Bug::ReplaceUnconfirmed) {
@@ -122,33 +173,52 @@ impl<P: Clone + PartialEq> Listener<P> {
         Some(fresh.id)
     }
 
-    /// Forgets the oldest connection that is being set up.
-    fn make_room(&mut self) -> bool {
-        let unconfirmed = self.entries.iter().filter(|(_, e)| e.connection.state() == State::Answering);
-        let oldest = unconfirmed.min_by_key(|(_, e)| e.age).map(|(key, _)| *key);
-        oldest.is_some_and(|key| self.entries.remove(&key).is_some())
-    }
-
     /// A datagram of a connection that does not exist here: its sender must learn that.
-    fn foreign(&mut self, peer: &P, datagram: &Datagram<'_>) {
+    fn foreign(&mut self, now: u64, peer: &P, datagram: &Datagram<'_>) {
         self.statistics.foreign += 1;
-        if datagram.kind != Kind::Reset && self.resets.len() < RESETS && !self.config.has(Bug::NoReset) {
-            self.resets.push_back((peer.clone(), datagram.from, datagram.to));
+        if datagram.kind != Kind::Reset && !self.config.has(Bug::NoReset) {
+            self.reset(now, peer.clone(), datagram.from, datagram.to);
         }
     }
 
+    fn reset(&mut self, now: u64, peer: P, to: u64, from: u64) {
+        if self.resets.len() < RESETS && self.reset_rates.take((self.origin)(&peer), now) {
+            self.resets.push_back((peer, to, from));
+        } else {
+            self.statistics.resets_left_out += 1;
+        }
+    }
+
+    /// Forgets a connection, and takes it off its account.
+    fn forget(&mut self, key: Key) -> Option<Connection> {
+        let entry = self.entries.remove(&key)?;
+        if entry.accepted {
+            self.standing.give(&(self.origin)(&entry.peer), 1);
+        } else {
+            self.opening.give((entry.age, key));
+        }
+        Some(entry.connection)
+    }
+
     /// After an event of a connection: it may have been confirmed, or have ended before that.
-    fn settle(&mut self, key: Key) {
+    fn settle(&mut self, now: u64, key: Key) {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         match entry.connection.state() {
             State::Established if !entry.accepted => {
+                if self.standing.take((self.origin)(&entry.peer), 1).is_err() {
+                    self.statistics.crowded += 1;
+                    let (peer, to) = (entry.peer.clone(), entry.connection.peer());
+                    self.forget(key);
+                    return self.reset(now, peer, to.unwrap_or(0), key);
+                }
+                self.opening.give((entry.age, key));
                 entry.accepted = true;
                 self.accepted.push_back(key);
                 self.statistics.established += 1;
                 self.replace(key);
             }
             State::Ended(_) if !entry.accepted => {
-                self.entries.remove(&key);
+                self.forget(key);
             }
             _ => {}
         }
@@ -171,7 +241,9 @@ impl<P: Clone + PartialEq> Listener<P> {
                 self.statistics.restarts += u64::from(entry.accepted);
             }
         }
-        self.entries.retain(|_, e| e.accepted || !matches!(e.connection.state(), State::Ended(_)));
+        let ended = |e: &Entry<P>| !e.accepted && matches!(e.connection.state(), State::Ended(_));
+        let ended: Vec<Key> = self.entries.iter().filter(|(_, e)| ended(e)).map(|(key, _)| *key).collect();
+        ended.into_iter().for_each(|key| drop(self.forget(key)));
     }
 
     /// No more connections: an Open is not answered from now on, and what was not handed out by [`Listener::accepted`] is
@@ -216,7 +288,7 @@ impl<P: Clone + PartialEq> Listener<P> {
     /// Forgets a connection; what still comes for it is answered with a Reset. Connections that have ended stay until then.
     pub fn remove(&mut self, key: Key) -> Option<Connection> {
         self.accepted.retain(|k| *k != key);
-        self.entries.remove(&key).map(|e| e.connection)
+        self.forget(key)
     }
 
     /// When [`Listener::timer`] wants to be called; `None`: never.
@@ -232,7 +304,7 @@ impl<P: Clone + PartialEq> Listener<P> {
             if let Some(entry) = self.entries.get_mut(&key) {
                 entry.connection.timer(now);
             }
-            self.settle(key);
+            self.settle(now, key);
         }
     }
 

@@ -45,6 +45,12 @@ pub struct Statistics {
     pub foreign: u64,
     /// Resets sent.
     pub resets_sent: u64,
+    /// Resets not sent because too many waited or the rate was exceeded.
+    pub resets_left_out: u64,
+    /// Opens not answered, and connections ended when they were set up, because a share or rate was used up.
+    pub crowded: u64,
+    /// Connections being set up whose place another one has taken.
+    pub displaced: u64,
     /// Probes sent because nothing came.
     pub probes: u64,
     /// Connections that ended because their peer was found to be restarted (0 or 1 in those of a connection).

@@ -8,7 +8,7 @@ mod world;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use rdp_core::{Bug, Config, End, Kind, Sequence, State};
+use rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Kind, Listener, Sequence, State};
 use world::pair::{DELAY, Pair, pair};
 use world::{Side, small};
 
@@ -336,9 +336,99 @@ fn a_flood_of_opens_leaves_a_bounded_number_of_connections() {
         pair.restart_client();
         pair.run(2 * DELAY);
     }
-    assert_eq!(pair.listener.keys().count(), 10);
+    // Half of them are for those that are being set up.
+    assert_eq!(pair.listener.keys().count(), 5 + 1);
     assert!(pair.listener.keys().any(|key| key == established), "what stands is not pushed out");
     // They are forgotten.
     pair.run(3 * config(None).silence);
     assert!(pair.listener.keys().count() <= 2);
+}
+
+/// What an Open is that begins connection `id`.
+fn hello(id: u64) -> Vec<u8> {
+    let (mut client, mut out) =
+        (Connection::open(config(None), Identity { id, sequence: 1 }, 0, 0).unwrap(), Vec::new());
+    assert!(client.poll_transmit(0, &mut out));
+    out
+}
+
+#[test]
+fn a_flood_of_opens_from_one_host_takes_no_place_of_another() {
+    // Peers are (host, port).
+    let mut listener: Listener<(u64, u32)> =
+        Listener::with_origins(Config { connections: 20, ..config(None) }, |peer: &(u64, u32)| peer.0).unwrap();
+    let open = |listener: &mut Listener<(u64, u32)>, now: u64, peer: (u64, u32), id: u64| {
+        listener.datagram(now, &peer, &hello(id), Identity { id: 1_000_000 + id, sequence: 7 })
+    };
+    let honest = open(&mut listener, 0, (1, 0), 1).unwrap();
+    for n in 0..5000 {
+        open(&mut listener, 10 * n, (2 + n % 2, n as u32), 100 + n);
+    }
+    assert!(listener.connection(honest).is_some(), "the flood displaced the connection of another host");
+    assert_eq!(listener.keys().count(), 10);
+    let counted = *listener.statistics();
+    assert!(counted.displaced > 100 && counted.crowded > 1000, "{counted:?}");
+    // 50 ms at 1000 per second, and what is allowed at once.
+    assert!(counted.displaced <= 2 * (256 + 50), "{counted:?}");
+    assert!(open(&mut listener, 50_000, (1, 1), 2).is_some(), "another host can still connect");
+}
+
+#[test]
+fn resets_have_a_rate_for_each_host() {
+    let mut listener: Listener<(u64, u32)> = Listener::with_origins(config(None), |peer: &(u64, u32)| peer.0).unwrap();
+    let sequence = Sequence(1);
+    let of_no_connection = Datagram {
+        kind: Kind::Acknowledge,
+        to: 9,
+        from: 8,
+        sequence,
+        acknowledge: sequence,
+        stamp: 1,
+        echo: 0,
+        round: 0,
+        ask: false,
+        deliberate: false,
+        payload: &[],
+    };
+    let mut bytes = Vec::new();
+    of_no_connection.encode(&mut bytes);
+    let foreign = |listener: &mut Listener<(u64, u32)>, peer| {
+        listener.datagram(1, &peer, &bytes, Identity { id: 4, sequence: 4 });
+    };
+    (0..1000).for_each(|port| foreign(&mut listener, (2, port)));
+    foreign(&mut listener, (1, 0));
+    let (mut to, mut out) = (Vec::new(), Vec::new());
+    while let Some((peer, _)) = listener.poll_transmit(1, &mut out) {
+        to.push(peer.0);
+    }
+    assert_eq!(to.len(), 16 + 1);
+    assert_eq!(to.last(), Some(&1), "the flood took the Reset of another host");
+    assert_eq!(listener.statistics().resets_left_out, 984);
+}
+
+#[test]
+fn one_host_has_at_most_three_quarters_of_the_connections() {
+    let mut listener: Listener<(u64, u32)> =
+        Listener::with_origins(Config { connections: 16, ..config(None) }, |peer: &(u64, u32)| peer.0).unwrap();
+    let mut connect = |peer: (u64, u32), id: u64| {
+        let mut client = Connection::open(config(None), Identity { id, sequence: 1 }, 0, 0).unwrap();
+        let mut out = Vec::new();
+        for now in (0..10).map(|step| step * 1000) {
+            client.send(b"x");
+            while client.poll_transmit(now, &mut out) {
+                listener.datagram(now, &peer, &out, Identity { id: 1_000_000 + id, sequence: 7 });
+            }
+            while let Some((to, _)) = listener.poll_transmit(now, &mut out) {
+                if to == peer {
+                    client.datagram(now, &out);
+                }
+            }
+        }
+        (client.state(), listener.accepted().count())
+    };
+    let all: Vec<_> = (0..8).map(|n| connect((2, n), 100 + u64::from(n))).collect();
+    assert_eq!(all[..6], [(State::Established, 1); 6]);
+    assert_eq!(all[6..], [(State::Ended(End::Restarted), 0); 2], "a Reset tells that it was not taken");
+    assert_eq!(connect((1, 0), 1), (State::Established, 1));
+    assert_eq!(listener.statistics().crowded, 2);
 }

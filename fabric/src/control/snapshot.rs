@@ -200,7 +200,7 @@ pub struct TrunkEnd {
     /// How often it went down.
     #[serde(skip_serializing_if = "none")]
     pub resets: u64,
-    /// Round trip, where the transport measures it.
+    /// Microseconds of a round trip to the other switch and back; none before the first was measured.
     #[serde(skip_serializing_if = "none")]
     pub rtt_us: Option<u64>,
     /// Datagrams sent again.
@@ -322,6 +322,48 @@ pub struct Totals {
     /// Connections that had not said whose they are, ended to make place for others.
     #[serde(skip_serializing_if = "none")]
     pub unidentified: u64,
+    /// Attempts to connect for trunks.
+    #[serde(skip_serializing_if = "none")]
+    pub callers: Callers,
+}
+
+/// Attempts to connect for trunks over datagrams, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Callers {
+    /// Connected; over QUIC, authenticated.
+    #[serde(skip_serializing_if = "none")]
+    pub accepted: u64,
+    /// Refused for the certificate they showed, or did not.
+    #[serde(skip_serializing_if = "none")]
+    pub refused: u64,
+    /// Did not complete their handshake.
+    #[serde(skip_serializing_if = "none")]
+    pub broken: u64,
+    /// Met a share or rate that was used up.
+    #[serde(skip_serializing_if = "none")]
+    pub crowded: u64,
+    /// Had to make room for others in the middle of their handshake.
+    #[serde(skip_serializing_if = "none")]
+    pub displaced: u64,
+    /// Were asked to show that their address is their own.
+    #[serde(skip_serializing_if = "none")]
+    pub validated: u64,
+}
+
+impl Callers {
+    /// Each counter with its name, as in metrics.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("accepted", self.accepted),
+            ("refused", self.refused),
+            ("broken", self.broken),
+            ("crowded", self.crowded),
+            ("displaced", self.displaced),
+            ("validated", self.validated),
+        ]
+        .into_iter()
+    }
 }
 
 /// Everything that is counted, at one moment.

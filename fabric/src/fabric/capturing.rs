@@ -54,10 +54,9 @@ impl Fabric {
         let switches: Vec<(SwitchId, &SwitchConfig)> =
             self.switches.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
         let mut recorder = Recorder::create(options, &switches)?;
-        for hosted in &self.switches {
-            for (attached, port, _) in hosted.switch.open_ports() {
-                recorder.port(hosted.id, port, attached);
-            }
+        if self.wakeups > 0 {
+            // No event is half done here.
+            self.switches.iter().for_each(|hosted| recorder.state(hosted.id, &hosted.switch, self.now));
         }
         let notes = Arc::new(Notes::default());
         for link in self.faults.all() {

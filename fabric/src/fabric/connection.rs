@@ -72,6 +72,10 @@ pub(super) struct Connection {
     pub(super) unidentified: bool,
     /// Order of acceptance.
     pub(super) number: u64,
+    /// When the first probe was queued that the other end has not answered.
+    probed: Option<u64>,
+    /// Microseconds that the last answer to a probe took.
+    answered_after: Option<u64>,
 }
 
 impl Connection {
@@ -96,6 +100,8 @@ impl Connection {
             process: None,
             unidentified: false,
             number,
+            probed: None,
+            answered_after: None,
         }
     }
 
@@ -140,6 +146,28 @@ impl Connection {
     /// Bytes that it takes.
     pub(super) fn queue(&mut self, frame: &Frame) -> usize {
         frame.encode(&mut self.output)
+    }
+
+    /// A probe was queued.
+    pub(super) fn probed(&mut self, now: u64) {
+        self.probed.get_or_insert(now);
+    }
+
+    /// Whether a probe would measure something.
+    pub(super) fn may_probe(&self) -> bool {
+        self.probed.is_none() && self.room() > 0
+    }
+
+    /// The other end has answered a probe.
+    pub(super) fn alive(&mut self, now: u64) {
+        if let Some(at) = self.probed.take() {
+            self.answered_after = Some(now.saturating_sub(at).max(1));
+        }
+    }
+
+    /// Microseconds of a round trip: what the transport measures, or else how long the last probe took.
+    pub(super) fn round_trip(&self) -> Option<u64> {
+        self.transport.statistics().round_trip.or(self.answered_after)
     }
 
     /// Frames of the largest size for which there is room.

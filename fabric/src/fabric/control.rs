@@ -14,7 +14,7 @@ use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError, system};
-use super::connection::Role;
+use super::connection::{Connection, Role};
 use super::faults::{link_name, trunk_name};
 use super::{ControlServer, Fabric, Hosted, Limits, MetricsServer};
 use crate::control::protocol::VERSION;
@@ -304,6 +304,15 @@ impl Controlled for Fabric {
                 });
             }
         }
+        for counted in self.acceptors.iter().map(|acceptor| acceptor.statistics()) {
+            let callers = &mut totals.callers;
+            callers.accepted += counted.accepted;
+            callers.refused += counted.refused;
+            callers.broken += counted.broken;
+            callers.crowded += counted.crowded;
+            callers.displaced += counted.displaced;
+            callers.validated += counted.validated;
+        }
         ports.sort_by_key(|port| port.node);
         let (pairs, other_pairs) = pairs(&self.switches);
         Snapshot {
@@ -499,9 +508,11 @@ impl Fabric {
         let end = &self.trunks[index];
         let life = self.lives.trunk(end.switch, end.trunk);
         let open = end.ports.iter().filter_map(|port| self.connections.get(*port as usize)?.as_ref());
-        let transports = open
-            .filter(|connection| connection.role == Role::Trunk(index))
-            .fold(self.lives.ended(index), |sum, connection| sum.plus(connection.transport.statistics()));
+        let open = open.filter(|connection| connection.role == Role::Trunk(index));
+        // The newest that knows it is the trunk, or will be.
+        let round_trip = open.clone().filter_map(Connection::round_trip).last().filter(|_| life.up);
+        let transports =
+            open.fold(self.lives.ended(index), |sum, connection| sum.plus(connection.transport.statistics()));
         let counted = self.switches.get(end.switch).and_then(|hosted| {
             hosted.switch.statistics().of(Attached::Trunk(end.trunk, end.ids.1)).map(|port| port.classes)
         });
@@ -514,7 +525,7 @@ impl Fabric {
             session: life.epoch,
             since_us: life.since,
             resets: life.resets,
-            rtt_us: None,
+            rtt_us: round_trip,
             retransmissions: transports.retransmitted,
             faulted: self.faults.find(&trunk_name(&end.name)).map_or(0, |link| link.counts().total()),
             faults: self.faults_of(&trunk_name(&end.name)),

@@ -263,6 +263,9 @@ impl Fabric {
                 self.event(switch, Event::Tick { now });
             }
         }
+        if due {
+            self.probe_trunks();
+        }
     }
 
     fn connection(&mut self, port: PortId) -> Option<&mut Connection> {
@@ -410,6 +413,10 @@ impl Fabric {
                         }
                         if matches!(frame, Frame::Group { .. }) {
                             self.work += turns::GROUP;
+                        }
+                        let now = self.now;
+                        if let (Frame::Alive, Some(connection)) = (&frame, self.connection(port)) {
+                            connection.alive(now);
                         }
                         let switch = self.introduce(port, Some(&frame));
                         self.event(switch, Event::Frame { port, frame });
@@ -580,8 +587,12 @@ impl Fabric {
             match action {
                 Action::Send(port, frame) => {
                     self.work += turns::FRAME;
+                    let now = self.now;
                     if let Some(connection) = self.connection(port) {
                         let bytes = connection.queue(&frame);
+                        if matches!(frame, Frame::Probe) {
+                            connection.probed(now);
+                        }
                         self.work += (bytes / turns::BYTES) as i64;
                         if matches!(frame, Frame::Welcome { .. }) {
                             self.identified(port, Role::Link);
@@ -602,8 +613,10 @@ impl Fabric {
     }
 
     fn notice(&mut self, switch: usize, notice: &Notice) {
-        if let Notice::Joined { port, node, .. } = *notice {
-            self.place_faults_of(port, node);
+        match *notice {
+            Notice::Joined { port, node, .. } => self.place_faults_of(port, node),
+            Notice::TrunkUp { port, .. } => self.probe_trunk(port),
+            _ => {}
         }
         let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
         self.lives.notice(switch, notice, self.now);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ends of trunks in this process: how each is opened, and opened again.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 
-use fabric_topology::{SwitchId, TrunkId};
+use fabric_topology::{Plan, SwitchId, TrunkAddress, TrunkId};
 use log::{debug, warn};
 use rustix::io::Errno;
-use switch_core::{Event, PortId};
+use switch_core::{Attached, Event, PortId};
 use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
 use telegraphos_transport::quic::{Peer, QuicOptions};
 use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport};
@@ -121,6 +122,7 @@ impl Trunks {
                             plan.process_of(other.caller)
                         });
                         let quic = peers(config, callers);
+                        let quic = quic.map(|quic| QuicOptions { addresses: calling_from(plan, &meeting.at), ..quic });
                         let options = Options { named: "trunk", faults: Some(link), quic, ..config.transport.clone() };
                         let acceptor = telegraphos_transport::listen(&address, &options)
                             .map_err(|why| FabricError::Trunk { name: name(), why: Box::new(why) })?;
@@ -132,6 +134,22 @@ impl Trunks {
         }
         Ok(trunks)
     }
+}
+
+/// Addresses from which the processes call that connect to `at`, as far as the plan says: where it says that they connect from, and where
+/// they listen themselves. Names are not looked up.
+fn calling_from(plan: &Plan, at: &str) -> Vec<IpAddr> {
+    let addresses = || (0..plan.topology.trunks().len()).filter_map(|trunk| plan.address(trunk as TrunkId));
+    let callers: Vec<&TrunkAddress> = addresses().filter(|meeting| meeting.at == at).collect();
+    let listens = addresses().filter_map(|meeting| {
+        let process = plan.process_of(meeting.listener);
+        let calls = callers.iter().any(|caller| plan.process_of(caller.caller) == process);
+        match Address::from_str(&meeting.at) {
+            Ok(Address::Quic(own) | Address::Udp(own)) if calls => own.host.parse().ok(),
+            _ => None,
+        }
+    });
+    callers.iter().filter_map(|caller| caller.from).chain(listens).collect()
 }
 
 /// The credentials for trunks to these processes.
@@ -368,6 +386,26 @@ impl Fabric {
         self.event(switch, Event::TrunkOpened { port, room: OUT_ROOM as u32, trunk });
     }
 
+    /// Measures the round trip of each trunk that is up. The other switch answers each probe; those of a switch come only when
+    /// nothing else does.
+    pub(super) fn probe_trunks(&mut self) {
+        let switches = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
+        let trunks = switches.filter(|(attached, ..)| matches!(attached, Attached::Trunk(..)));
+        for port in trunks.map(|(_, port, _)| port).collect::<Vec<_>>() {
+            self.probe_trunk(port);
+        }
+    }
+
+    /// The same of one.
+    pub(super) fn probe_trunk(&mut self, port: PortId) {
+        let now = self.now;
+        if let Some(connection) = self.connection(port).filter(|connection| connection.may_probe()) {
+            connection.queue(&Frame::Probe);
+            connection.probed(now);
+            self.touch(port);
+        }
+    }
+
     /// A connection of a trunk has ended.
     pub(super) fn trunk_ended(&mut self, index: usize, port: PortId) {
         let now = self.now;
@@ -395,4 +433,29 @@ impl Fabric {
 /// Whether an error of accepting passes when something is closed.
 pub(super) fn passes(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_are_known_by_what_the_plan_says_of_them() {
+        let text = "nodes = 3\n\
+             [[switch]]\nname = 'a'\nprocess = 'a'\n[[switch]]\nname = 'b'\nprocess = 'b'\n[[switch]]\nname = 'c'\nprocess = 'c'\n\
+             [[trunk]]\nbetween = ['a', 'b']\nat = 'quic:10.0.0.1:7001'\n\
+             [[trunk]]\nbetween = ['b', 'c']\nat = 'quic:10.0.0.2:7001'\nfrom = '10.0.0.3'\n\
+             [[trunk]]\nbetween = ['a', 'c']\nat = 'quic:10.0.0.1:7001'\nfrom = '10.1.0.3'\n";
+        let plan = Plan::from_toml(text).unwrap();
+        let from = |at: &str| calling_from(&plan, at).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(from("quic:10.0.0.1:7001"), ["10.1.0.3", "10.0.0.2"]);
+        assert_eq!(from("quic:10.0.0.2:7001"), ["10.0.0.3"]);
+        for wrong in [
+            text.replace("10.0.0.3", "host-c"),
+            text.replacen("at =", "# ", 1).replacen("'b']", "'b']\nfrom = '::1'", 1),
+        ] {
+            let error = Plan::from_toml(&wrong).unwrap_err().to_string();
+            assert!(error.contains("from = ") && error.contains("10.0.0.2"), "{error}");
+        }
+    }
 }

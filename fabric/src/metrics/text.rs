@@ -170,7 +170,11 @@ impl Metrics {
         let help = "Requests to absent nodes that a switch answered";
         one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))?;
         let help = "Connections that had not said whose they are, ended to make place for others";
-        one(e, "telegraphos_unidentified_ended", help, Number::Counter(totals.unidentified))
+        one(e, "telegraphos_unidentified_ended", help, Number::Counter(totals.unidentified))?;
+        // Where there are no trunks there are no callers for them.
+        let callers = totals.callers.iter().filter(|(_, count)| *count > 0 || !self.0.trunks.is_empty());
+        let callers = callers.map(|(result, count)| ([("result", result)], Number::Counter(count)));
+        family(e, "telegraphos_trunk_callers", "Attempts to connect for trunks over datagrams", callers)
     }
 
     fn ports(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -205,7 +209,7 @@ impl Metrics {
         family(e, "telegraphos_trunk_resets", "How often the trunk went down", samples)?;
         let rtt = |t: &TrunkEnd| Some((of_trunk(t), Number::GaugeSeconds(seconds(t.rtt_us?))));
         let samples = trunks.iter().filter_map(rtt);
-        family(e, "telegraphos_trunk_round_trip_seconds", "Round trip that the transport measures", samples)?;
+        family(e, "telegraphos_trunk_round_trip_seconds", "Round trip to the other switch", samples)?;
         let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.retransmissions)));
         family(e, "telegraphos_trunk_retransmissions", "Datagrams sent again", samples)?;
         let samples = trunks.iter().map(|t| (of_trunk(t), Number::Counter(t.faulted)));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use telegraphos_fabric::control::Limits;
 use telegraphos_fabric::control::snapshot::{
-    Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Totals, Traffic, TrunkEnd,
+    Callers, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Totals, Traffic, TrunkEnd,
 };
 use telegraphos_fabric::metrics::{MetricsServer, encode};
 
@@ -139,7 +139,14 @@ fn example() -> Snapshot {
             ..Process::default()
         },
         nodes: 64,
-        totals: Totals { joined: 3, refused: 1, violations: 0, answered: 5, unidentified: 2 },
+        totals: Totals {
+            joined: 3,
+            refused: 1,
+            violations: 0,
+            answered: 5,
+            unidentified: 2,
+            callers: Callers { displaced: 6, ..Callers::default() },
+        },
         ports: vec![
             Port { node: 0, state: PortState::Up, incarnation: 4096, joins: 2, classes, ..Port::default() },
             Port { node: 5, switch: 1, state: PortState::Down, joins: 1, ..Port::default() },
@@ -180,6 +187,8 @@ fn every_counter_is_there_with_its_labels() {
         ("telegraphos_violations_total".to_owned(), 0.0),
         ("telegraphos_unidentified_ended_total".to_owned(), 2.0),
         ("telegraphos_answered_requests_total".to_owned(), 5.0),
+        (r#"telegraphos_trunk_callers_total{result="displaced"}"#.to_owned(), 6.0),
+        (r#"telegraphos_trunk_callers_total{result="accepted"}"#.to_owned(), 0.0),
         (r#"telegraphos_node_up{switch="0",node="0"}"#.to_owned(), 1.0),
         (r#"telegraphos_node_up{switch="1",node="5"}"#.to_owned(), 0.0),
         (r#"telegraphos_node_incarnation{switch="0",node="0"}"#.to_owned(), 4096.0),

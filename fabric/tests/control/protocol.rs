@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 use telegraphos_fabric::control::protocol::{MAX_REQUEST, MAX_WATCH_MS, MIN_WATCH_MS, VERSION};
 use telegraphos_fabric::control::snapshot::{
-    Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status,
+    Callers, Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status,
     SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
 };
 use telegraphos_fabric::control::{Done, ErrorAnswer, ErrorKind, FaultSpec, Request, Response, Target};
@@ -129,7 +129,8 @@ prop_compose! {
         process in process(), nodes in any::<u32>(), t in any::<[u64; 5]>(), ports in vec(port(), 0..4),
         trunks in vec(trunk(), 0..3), pairs in vec((any::<(u16, u16)>(), traffic()), 0..4), other_pairs in traffic(),
     ) -> Snapshot {
-        let totals = Totals { joined: t[0], refused: t[1], violations: t[2], answered: t[3], unidentified: t[4] };
+        let callers = Callers { accepted: t[1], crowded: t[2], validated: t[3], ..Callers::default() };
+        let totals = Totals { joined: t[0], refused: t[1], violations: t[2], answered: t[3], unidentified: t[4], callers };
         let pair = |((source, destination), classes)| Pair { source, destination, classes };
         Snapshot { process, nodes, totals, ports, trunks, pairs: pairs.into_iter().map(pair).collect(), other_pairs }
     }

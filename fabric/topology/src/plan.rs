@@ -5,6 +5,7 @@
 //! format.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use serde::Deserialize;
 
@@ -36,6 +37,8 @@ pub struct TrunkAddress {
     pub listener: SwitchId,
     /// The switch whose process connects.
     pub caller: SwitchId,
+    /// The address that it connects from, if the file says so.
+    pub from: Option<IpAddr>,
 }
 
 /// Why a file is refused.
@@ -139,6 +142,16 @@ pub enum PlanError {
         /// The address.
         at: String,
     },
+    /// An address to connect from that is none, or of a trunk without a connection.
+    #[error("trunk between `{a}` and `{b}`: from = \"{from}\": expected an IP address, such as 10.0.0.2, and `at`")]
+    From {
+        /// One end.
+        a: String,
+        /// The other end.
+        b: String,
+        /// What was given.
+        from: String,
+    },
     /// Two processes are to listen at one address.
     #[error(
         "at = \"{at}\": the processes `{first}` and `{second}` would both listen there; expected addresses of their own"
@@ -181,6 +194,7 @@ struct SwitchEntry {
 struct TrunkEntry {
     between: [String; 2],
     at: Option<String>,
+    from: Option<String>,
 }
 
 impl Plan {
@@ -259,6 +273,13 @@ impl Plan {
             let [a, b] = entry.between.clone();
             let (listening, calling) = (self.process_index(listener), self.process_index(caller));
             let process = |index: usize| self.processes[index].clone();
+            let from = match &entry.from {
+                None => None,
+                Some(text) => match text.parse::<IpAddr>() {
+                    Ok(from) if entry.at.is_some() => Some(from),
+                    _ => return Err(PlanError::From { a, b, from: text.clone() }),
+                },
+            };
             let Some(at) = entry.at.clone() else {
                 if listening == calling {
                     continue;
@@ -280,7 +301,7 @@ impl Plan {
             let here =
                 self.topology.trunks().iter().position(|t| (t.a, t.b) == (listener.min(caller), listener.max(caller)));
             if let Some(trunk) = here {
-                self.addresses[trunk] = Some(TrunkAddress { at, listener, caller });
+                self.addresses[trunk] = Some(TrunkAddress { at, listener, caller, from });
             }
         }
         Ok(())

@@ -48,7 +48,7 @@ fn a_file_names_switches_processes_and_addresses() {
     assert_eq!(plan.switches_of("left").collect::<Vec<_>>(), [0, 1]);
     assert_eq!((plan.process_of(2), plan.process_of(3)), (Some("right"), None));
     // The first-named switch's process listens, whatever the numbers of the switches are.
-    let address = TrunkAddress { at: "udp:10.0.0.1:7001".into(), listener: 2, caller: 1 };
+    let address = TrunkAddress { at: "udp:10.0.0.1:7001".into(), listener: 2, caller: 1, from: None };
     assert_eq!((plan.address(0), plan.address(1), plan.address(2)), (None, Some(&address), None));
 }
 

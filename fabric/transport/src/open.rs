@@ -32,6 +32,9 @@ pub struct Options {
     pub quic: Option<QuicOptions>,
     /// Whether `udp:` may leave this host, where everybody on the way can read, forge and inject what it carries.
     pub allow_insecure: bool,
+    /// A deliberate bug of `quic:` that the conformance suite must find.
+    #[cfg(feature = "bugs")]
+    pub quic_bug: Option<crate::quic::Bug>,
 }
 
 impl Default for Options {
@@ -45,6 +48,20 @@ impl Default for Options {
             name: 0,
             quic: None,
             allow_insecure: false,
+            #[cfg(feature = "bugs")]
+            quic_bug: None,
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn has(&self, bug: crate::quic::Bug) -> bool {
+        #[cfg(feature = "bugs")]
+        return self.quic_bug == Some(bug);
+        #[cfg(not(feature = "bugs"))]
+        {
+            let _ = bug;
+            false
         }
     }
 }

@@ -151,8 +151,12 @@ pub struct AcceptorStatistics {
     pub refused: u64,
     /// Handshakes that were not completed: the peer fell silent, gave up, or broke the protocol.
     pub broken: u64,
-    /// Connections not answered because there were too many.
+    /// Connections not answered, or ended after their handshake, because a share was used up.
     pub crowded: u64,
+    /// Handshakes ended for newer ones.
+    pub displaced: u64,
+    /// Callers asked to show that their address is their own.
+    pub validated: u64,
     /// Datagrams that belonged to nothing.
     pub rejected: u64,
 }
@@ -249,10 +253,12 @@ pub struct TransportStatistics {
     pub wakes: u64,
     /// Faults injected at this end.
     pub faults: u64,
+    /// Microseconds that a round trip takes now, smoothed, where the protocol measures it.
+    pub round_trip: Option<u64>,
 }
 
 impl TransportStatistics {
-    /// The sums, for a transport that stands on another.
+    /// The sums, for a transport that stands on another, or comes after it: its round trip is the one that counts.
     #[must_use]
     pub fn plus(self, other: TransportStatistics) -> TransportStatistics {
         TransportStatistics {
@@ -264,6 +270,7 @@ impl TransportStatistics {
             rejected: self.rejected + other.rejected,
             wakes: self.wakes + other.wakes,
             faults: self.faults + other.faults,
+            round_trip: other.round_trip.or(self.round_trip),
         }
     }
 }

@@ -169,7 +169,36 @@ mod unix_datagram_faulty {
 
 mod quic {
     use super::*;
-    connected!(Subject::Quic(""));
+    const SUBJECT: Subject = Subject::Quic("");
+    connected!(SUBJECT);
+    addressed!(SUBJECT);
+}
+
+/// A deliberate bug in QUIC is found, by the check that is for it.
+mod quic_with_bugs {
+    use super::*;
+    use telegraphos_transport::quic::Bug;
+
+    #[test]
+    fn alone() {
+        addressed::alone(Subject::QuicWith(Bug::KeepDescriptors));
+    }
+
+    #[test]
+    fn a_thousand_connects_leave_nothing_finds_kept_descriptors() {
+        let output = addressed::count_alone("quic_with_bugs::alone");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(": descriptors"), "{said}");
+    }
+
+    #[test]
+    fn the_end_comes_after_all_bytes_finds_an_end_that_overtakes() {
+        let found = std::panic::catch_unwind(|| {
+            connected::the_end_comes_after_all_bytes(Subject::QuicWith(Bug::EndOvertakes));
+        });
+        let said = found.unwrap_err().downcast::<String>().unwrap();
+        assert!(said.contains("first difference, length"), "{said}");
+    }
 }
 
 mod quic_over_a_bad_network {

@@ -246,6 +246,7 @@ const ERRNOS: &[(Status, Errno)] = &[
     (Status::NotQueue, Errno::INVAL),
     (Status::NoHold, Errno::NOSPC),
     (Status::Moving, Errno::BUSY),
+    (Status::BadName, Errno::INVAL),
 ];
 
 /// The errno of a status, 0 for [`Status::Ok`]; what has no better one is EREMOTEIO.
@@ -288,7 +289,7 @@ fn export_reason(errno: Errno) -> String {
             "the board's export table is full, or this process or this user has its share of it: withdraw something first".into()
         }
         Errno::INVAL => {
-            "the size must be 1 byte to the window size per node, the name 1 to 63 bytes, the rights known ones".into()
+            "the size must be 1 byte to the window size per node, the name 1 to 63 printable ASCII characters, the rights known ones".into()
         }
         Errno::OPNOTSUPP => Status::PrivateMemory.describe().into(),
         Errno::NODEV => "the board is gone; when it is back, open it anew".into(),
@@ -315,7 +316,7 @@ fn queue_reason(errno: Errno) -> String {
     match errno {
         Errno::INVAL => {
             "a buffer is a power of two words from 8 on, of 4 or 8 bytes and at most 64 KiB in all; the quota is 1 to 1024, the limit \
-             at most the quota, the name 1 to 63 bytes"
+             at most the quota, the name 1 to 63 printable ASCII characters"
                 .into()
         }
         Errno::NOMEM => {
@@ -456,11 +457,12 @@ fn status_remedy(status: Status) -> &'static str {
 /// The name as the driver takes it.
 pub(crate) fn name_bytes(name: &str) -> Result<[u8; 64]> {
     let bytes = name.as_bytes();
-    if bytes.is_empty() || bytes.len() > crate::NAME_MAX || bytes.contains(&0) {
+    let printable = bytes.iter().all(|byte| (b' '..=b'~').contains(byte));
+    if bytes.is_empty() || bytes.len() > crate::NAME_MAX || !printable {
         return Err(Error::Argument {
             what: "the name",
-            value: format!("{name:?}"),
-            expected: format!("1 to {} bytes, none of them zero", crate::NAME_MAX),
+            value: format!("\"{}\"", name.escape_default()),
+            expected: format!("1 to {} printable ASCII characters", crate::NAME_MAX),
         });
     }
     let mut out = [0; 64];
@@ -529,6 +531,10 @@ mod tests {
     fn names_are_checked() {
         assert!(name_bytes("").is_err());
         assert!(name_bytes("a\0b").is_err());
+        for forged in ["a\nhib 0: all is well", "\u{1b}[2J", "a\u{7f}", "gr\u{f6}\u{df}e"] {
+            let error = name_bytes(forged).unwrap_err().to_string();
+            assert!(error.chars().all(|c| c.is_ascii_graphic() || c == ' '), "{error:?}");
+        }
         assert!(name_bytes(&"x".repeat(64)).is_err());
         let longest = name_bytes(&"x".repeat(63)).unwrap();
         assert_eq!(longest[62..], [b'x', 0]);

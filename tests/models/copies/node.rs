@@ -105,6 +105,14 @@ impl Node {
             None => false,
             Some(Op::Store(..) | Op::Wide(..) | Op::Raw(_)) => true,
             // E22b: the board has taken what the program has stored to the page.
+            Some(Op::Await(word, value)) => self.value(*word) == *value,
+            Some(Op::Load(word)) if setup.stalled_reads => {
+                let made = own_stores(&self.program(setup)[..self.next], word.page).count() as u64;
+                let home = setup.homes[word.page as usize] == self.id;
+                let back = self.reflected.iter().filter(|((page, _), _)| *page == word.page).map(|(_, n)| n).sum();
+                let here: u64 = if home { self.taken(word.page) } else { back };
+                here >= made && self.steps.values().all(|(at, ..)| at.page != word.page)
+            }
             Some(Op::Load(word)) => {
                 let made = own_stores(&self.program(setup)[..self.next], word.page).count();
                 self.taken(word.page) >= made as u64
@@ -164,6 +172,7 @@ impl Node {
             Op::Store(word, value) => self.posted.push_back((word, 1, value)),
             Op::Wide(word, count, value) => self.posted.push_back((word, count, value)),
             Op::Load(word) | Op::Raw(word) => self.read.push(self.value(word)),
+            Op::Await(..) => {}
             Op::Fence if self.fencing == Some(true) => self.fencing = None,
             Op::Fence => {
                 self.fencing = Some(false);
@@ -241,6 +250,9 @@ impl Node {
 
     /// I4, E22b: a load that waited for the stores taken so far would read none of them but the last, or somebody else's that came later.
     fn check_own(&mut self, setup: &Setup, page: u32) {
+        if setup.stalled_reads {
+            return; // Such a load waits for more.
+        }
         let taken = self.taken(page) as usize;
         let mine: Vec<Stored> = own_stores(self.program(setup), page).take(taken).collect();
         let touched =

@@ -38,8 +38,9 @@ use telegraphos_wire::{Class, NodeId, admin};
 
 /// Fences wait for acknowledgements, and the argument about who may send what to whom is about homes and copies.
 pub(super) fn admits(setup: &Setup) -> bool {
-    let fences = setup.programs.iter().flatten().any(|op| *op == Op::Fence);
-    !fences && setup.mode != admin::NAIVE && !setup.unordered
+    let waits = |op: &Op| matches!(op, Op::Fence | Op::Await(..));
+    let waits = setup.stalled_reads || setup.programs.iter().flatten().any(waits);
+    !waits && setup.mode != admin::NAIVE && !setup.unordered
 }
 
 /// What is on one wire.

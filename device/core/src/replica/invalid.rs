@@ -60,6 +60,14 @@ impl Hib {
     /// Somebody has stored to the page.
     pub(super) fn invalidated(&mut self, page: u32, packet: &Packet, out: &mut Vec<Action>) -> Arrival {
         let early = self.config.has(Bug::AcknowledgeMapped);
+        if !early && !self.holds_acknowledgement(packet.src) {
+            // No honest home has so much unacknowledged.
+            let replica = self.server.replicas.pages.get(&page);
+            if let Some(source) = replica.and_then(|replica| replica.sources.first().copied()) {
+                self.source_lost(page, source, Status::NoSpace, out);
+            }
+            return Arrival::Done(Status::NotHome);
+        }
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         if !early {
             replica.held.push(packet.clone());
@@ -84,6 +92,7 @@ impl Hib {
     pub(super) fn release_held(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
         for packet in std::mem::take(&mut replica.held) {
+            self.server.replicas.held.give(&packet.src, 1);
             self.reply_to(&packet, Body::CopyAck { status }, out);
         }
     }
@@ -95,7 +104,7 @@ impl Hib {
         let Some(replica) = replicas.pages.get(&page).filter(|replica| replica.mode == Mode::Invalidate) else {
             return BTreeSet::new();
         };
-        let waits = replicas.multicasts.values().filter(|multicast| multicast.page == page).flat_map(|m| &m.waits);
+        let waits = replicas.multicasts_of(page).filter_map(|tag| replicas.multicasts.get(&tag)).flat_map(|m| &m.waits);
         waits.copied().filter(|node| !replica.copies.contains_key(node)).collect()
     }
 
@@ -106,8 +115,10 @@ impl Hib {
         if replica.mode != Mode::Invalidate {
             return;
         }
-        let work = &replica.work;
-        let filling = |node: NodeId| work.iter().any(|work| matches!(work, Work::Read(to, _) if *to == node));
+        let (work, waiting) = (&replica.work, &replica.filling);
+        let filling = |node: NodeId| {
+            waiting.contains_key(&node) || work.iter().any(|work| matches!(work, Work::Read(to, _) if *to == node))
+        };
         let before = replica.copies.len();
         replica.copies.retain(|node, _| filling(*node));
         if replica.copies.len() != before {

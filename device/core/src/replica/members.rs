@@ -2,7 +2,7 @@
 //! Who has a copy of a page, and who is its home: pages are set up and taken down, nodes join, leave, and go.
 
 use super::moving::Moving;
-use super::{Mode, Replica, Source, TAG_INDEX_BITS, Work};
+use super::{Mode, Replica, Replicas, Source, TAG_INDEX_BITS, Work};
 use crate::Action;
 use crate::config::Bug;
 use crate::events::Cause;
@@ -45,6 +45,10 @@ impl Hib {
             if replica.setting.is_some() || replica.clearing.is_some() || replica.gone {
                 return Err(Status::Busy);
             }
+            // A naive page has one source at each other node at most, whatever is said to be there.
+            if joins && replica.sources.iter().any(|other| other.0 == node) {
+                return Err(Status::Busy);
+            }
             if replica.mode == Mode::Invalidate && mode == Mode::Invalidate && replica.sources.contains(&source) {
                 return self.fill_again(slot, page, source, out);
             }
@@ -72,6 +76,8 @@ impl Hib {
             setting: None,
             clearing: None,
             copies: BTreeMap::new(),
+            filling: BTreeMap::new(),
+            awaits: None,
             work: VecDeque::new(),
             busy: false,
             late: false,
@@ -79,6 +85,9 @@ impl Hib {
         });
         replica.mode = mode;
         replica.orphaned = None;
+        if let Some(grant) = self.server.grants.get_mut(&page) {
+            grant.resigned = false;
+        }
         if here {
             replica.home = mode != Mode::Naive;
             replica.filled = true;
@@ -122,7 +131,7 @@ impl Hib {
             || !replica.work.is_empty()
             || replica.holds_own()
             || self.server.replicas.in_order.iter().any(|request| request.page == page)
-            || self.server.replicas.forwards.values().any(|forward| forward.page == page)
+            || self.server.replicas.places_of(page).next().is_some()
             || self.own_requests_for(page);
         if unfinished {
             return;
@@ -151,6 +160,10 @@ impl Hib {
             return;
         }
         let slot = replica.clearing.take();
+        // What is still on its way to it was meant for all copies, of which there are none now (SPEC E20).
+        if let Some(grant) = self.server.grants.get_mut(&page) {
+            grant.resigned = true;
+        }
         self.replica_revoke(page, out);
         if let Some(slot) = slot {
             self.complete_status(slot, Status::Ok, out);
@@ -176,7 +189,7 @@ impl Hib {
         let keep = usize::from(replica.busy);
         let waiting: Vec<Work> = replica.work.drain(keep.min(replica.work.len())..).collect();
         for work in waiting {
-            self.refuse_work(work, Status::Stale, out);
+            self.refuse_work(page, work, Status::Stale, out);
         }
         self.end_moving(page, Status::Stale, out);
         self.release_held(page, Status::NotHome, out);
@@ -197,6 +210,7 @@ impl Hib {
     pub(super) fn end_copies(&mut self, page: u32, out: &mut Vec<Action>) {
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
         let copies: Vec<NodeId> = std::mem::take(&mut replica.copies).into_keys().collect();
+        replica.filling.clear();
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
         let end = Body::Rehome { at, to: NO_NODE, page: 0, generation: 0 };
         self.multicast(&copies, end, None, out);
@@ -205,6 +219,7 @@ impl Hib {
 
     /// Counters and sources of a page.
     pub(super) fn forget_page(&mut self, page: u32, out: &mut Vec<Action>) {
+        self.await_no_longer(page);
         let replicas = &mut self.server.replicas;
         replicas.sources.retain(|_, p| *p != page);
         replicas.pending.retain(|(p, _), _| *p != page);
@@ -260,7 +275,7 @@ impl Hib {
         let (ended, left): (Vec<Work>, Vec<Work>) = rest.partition(ends);
         replica.work.extend(left);
         for work in ended {
-            self.refuse_work(work, status, out);
+            self.refuse_work(page, work, status, out);
         }
     }
 
@@ -268,13 +283,8 @@ impl Hib {
     pub(super) fn forget_copy(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
         if replica.copies.remove(&node).is_some() {
-            let for_it = |work: &Work| matches!(work, Work::Read(to, _) if *to == node);
-            // A step in flight ends the first work, whatever it is then.
-            if let Some(first) = replica.work.front_mut().filter(|first| replica.busy && for_it(first)) {
-                *first = Work::Lost;
-            }
-            replica.work.retain(|work| !for_it(work));
             self.announce_group(page, out);
+            self.drop_fills(page, node, out);
         }
     }
 
@@ -283,7 +293,6 @@ impl Hib {
         for outgoing in &mut self.server.replicas.outgoing {
             outgoing.to.retain(|to| *to != node);
         }
-        self.server.replicas.outgoing.retain(|outgoing| !outgoing.to.is_empty());
         let unanswered =
             self.server.replicas.multicasts.iter().filter(|(_, multicast)| multicast.waits.contains(&node));
         let tags: Vec<u32> = unanswered.map(|(tag, _)| *tag).collect();
@@ -307,11 +316,12 @@ impl Hib {
                 self.source_lost(page, source, status, out);
             }
         }
+        self.pump_reflected(out);
     }
 
     /// Reset: who waits for the copies of a home that was here, or for a page's work, is refused.
     pub(crate) fn refuse_multicasts(&mut self, status: Status, out: &mut Vec<Action>) {
-        let replicas = std::mem::take(&mut self.server.replicas);
+        let replicas = std::mem::replace(&mut self.server.replicas, Replicas::new(&self.config));
         for mut replica in replicas.pages.into_values() {
             for packet in replica.held.drain(..) {
                 self.reply_to(&packet, Body::CopyAck { status }, out);

@@ -24,6 +24,7 @@
 //! | `reflected` | from the home to the copies: multicast, fan-out, acknowledgements |
 //! | `moving` | the home becomes another one while stores go on |
 //! | `invalid` | copies that become invalid instead of being updated |
+//! | `silent` | copies and homes that do not answer: how long they are waited for, and what they can use up |
 
 mod counters;
 mod invalid;
@@ -31,11 +32,14 @@ mod members;
 mod moving;
 mod reflected;
 mod requests;
+mod silent;
 mod work;
 
 use self::moving::Moving;
+use crate::HibConfig;
 use crate::hib::Hib;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_accounts::Account;
 use telegraphos_wire::packet::NO_NODE;
 use telegraphos_wire::{Body, NodeId, Packet, Status, admin, event};
 
@@ -102,6 +106,10 @@ pub(crate) struct Replica {
     clearing: Option<u32>,
     /// Nodes with copies of this page, and their incarnations.
     copies: BTreeMap<NodeId, u64>,
+    /// Copies that wait for a block, and where it begins.
+    filling: BTreeMap<NodeId, u32>,
+    /// Until when this copy waits for its home.
+    awaits: Option<u64>,
     /// What is to be done; a step for the first is in flight if `busy`.
     work: VecDeque<Work>,
     busy: bool,
@@ -137,6 +145,10 @@ struct Multicast {
     answer: Option<(Packet, Body)>,
     /// A copy that may survive this home has not taken it.
     missed: bool,
+    /// It is a block for a new copy at this node.
+    fill: Option<NodeId>,
+    /// When copies that have not acknowledged it are dropped; none before all of it has been sent.
+    due: Option<u64>,
 }
 
 /// A multicast that waits for credits.
@@ -176,13 +188,15 @@ struct Arrivals {
 }
 
 /// All state of replicated pages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Replicas {
     pages: BTreeMap<u32, Replica>,
     sources: BTreeMap<Source, u32>,
     /// The counter cache: for (page, offset of an aligned 8-byte word) the pending writes of each byte (E18).
     pending: BTreeMap<(u32, u32), [u16; 8]>,
     multicasts: BTreeMap<u32, Multicast>,
+    /// Their tags, by page.
+    by_page: BTreeSet<(u32, u32)>,
     /// How often a copy was given up that had not acknowledged everything.
     round: u32,
     /// What waits for credits of the link, for all copies of all pages.
@@ -190,11 +204,81 @@ pub(crate) struct Replicas {
     /// The groups that the switch knows, by page: at least two members each, ascending.
     groups: BTreeMap<u32, Vec<NodeId>>,
     forwards: BTreeMap<u64, Forward>,
+    /// Their pages and places.
+    places: BTreeSet<(u32, u64)>,
     /// Those of pages in mode invalidate in the order in which they were made, which is that of their answers.
     in_order: VecDeque<invalid::InOrder>,
     arrivals: BTreeMap<NodeId, Arrivals>,
     /// This node's processor waits for a free counter.
     stalled: bool,
+    /// Multicasts in the order of the moments at which copies that have not acknowledged them are dropped.
+    due: BTreeSet<(u64, u32)>,
+    /// Pages that wait for their home, by the moment at which they do no more.
+    awaited: BTreeSet<(u64, u32)>,
+    /// Copies (page here, node) that were dropped for their silence: until when they may not join again.
+    barred: BTreeMap<(u32, NodeId), u64>,
+    /// Requests that have been performed and wait for copies, by requester.
+    answers: Account<NodeId>,
+    /// Requesters with a request that waits for a place among these.
+    answers_full: BTreeSet<NodeId>,
+    /// Blocks on their way to new copies, by their node; pages with copies that wait for such a place.
+    fills: Account<NodeId>,
+    fills_wait: BTreeMap<NodeId, VecDeque<u32>>,
+    /// Acknowledgements that wait for the driver to unmap pages here, by home.
+    held: Account<NodeId>,
+    /// Members of all groups together.
+    memberships: usize,
+}
+
+impl Replicas {
+    pub(crate) fn new(config: &HibConfig) -> Replicas {
+        Replicas {
+            pages: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            multicasts: BTreeMap::new(),
+            by_page: BTreeSet::new(),
+            round: 0,
+            outgoing: VecDeque::new(),
+            groups: BTreeMap::new(),
+            forwards: BTreeMap::new(),
+            places: BTreeSet::new(),
+            in_order: VecDeque::new(),
+            arrivals: BTreeMap::new(),
+            stalled: false,
+            due: BTreeSet::new(),
+            awaited: BTreeSet::new(),
+            barred: BTreeMap::new(),
+            answers: Account::new(silent::answer_shares(config)),
+            answers_full: BTreeSet::new(),
+            fills: Account::new(silent::fill_shares(config)),
+            fills_wait: BTreeMap::new(),
+            held: Account::new(silent::held_shares(config)),
+            memberships: 0,
+        }
+    }
+
+    /// The tags of the multicasts of a page that wait for copies.
+    fn multicasts_of(&self, page: u32) -> impl Iterator<Item = u32> + '_ {
+        self.by_page.range((page, 0)..=(page, u32::MAX)).map(|(_, tag)| *tag)
+    }
+
+    /// The places of a page's requests that its home has not answered.
+    fn places_of(&self, page: u32) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        self.places.range((page, 0)..=(page, u64::MAX)).map(|(_, place)| *place)
+    }
+
+    fn take_forward(&mut self, number: u64) -> Option<Forward> {
+        let forward = self.forwards.remove(&number)?;
+        self.places.remove(&(forward.page, forward.place));
+        Some(forward)
+    }
+
+    /// The next moment at which somebody is waited for no longer.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        let (due, awaited) = (self.due.first(), self.awaited.first());
+        due.into_iter().chain(awaited).map(|(at, _)| *at).min()
+    }
 }
 
 /// What becomes of a request for a replicated page.

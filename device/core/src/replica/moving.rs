@@ -235,6 +235,7 @@ impl Hib {
         replica.copies.clear();
         replica.sources.insert(source);
         self.announce_group(page, out);
+        self.await_home(page);
         if let Some(packet) = packet {
             self.reply_to(&packet, Body::WriteAck { status: Status::Ok }, out);
         }
@@ -304,6 +305,10 @@ impl Hib {
             self.source_lost(page, source, status, out);
         }
         let there = self.server.replicas.sources.get(&source) == Some(&page);
+        let follows = self.server.replicas.pages.get(&page).and_then(|replica| replica.moving.as_ref());
+        if there && follows == Some(&Moving::Following { announced: false }) {
+            self.await_home(page);
+        }
         let status = if there { Status::Ok } else { Status::NotHome };
         self.reply_to(&packet, Body::CopyAck { status }, out);
     }
@@ -313,6 +318,7 @@ impl Hib {
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         let Some(Moving::Following { announced }) = &mut replica.moving else { return Arrival::Done(Status::Invalid) };
         *announced = true;
+        self.await_no_longer(page);
         self.follow_if_ready(page, out);
         Arrival::Done(Status::Ok)
     }
@@ -322,8 +328,11 @@ impl Hib {
         let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
         let ready = replica.moving == Some(Moving::Following { announced: true });
         let moves = replica.moves;
+        if !ready {
+            return;
+        }
         let old = self.server.replicas.forwards.values().any(|forward| forward.page == page && forward.moves != moves);
-        if !ready || old {
+        if old {
             return;
         }
         replica.moving = None;

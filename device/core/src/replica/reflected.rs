@@ -32,12 +32,22 @@ impl Hib {
             }
         }
         let answer = answer.filter(|_| !early);
-        let multicasts = &mut self.server.replicas.multicasts;
+        let multicasts = &self.server.replicas.multicasts;
         let first = self.server.replicas.round << TAG_INDEX_BITS;
         let used = multicasts.range(first..).map(|(tag, _)| *tag);
         let tag = used.fold(first, |free, used| if free == used { free.wrapping_add(1) } else { free });
         let page = body.page();
-        multicasts.insert(tag, Multicast { page, waits: to.iter().copied().collect(), answer, missed: false });
+        let fill = match (&body, to) {
+            (Body::Fill { .. }, [node]) => Some(*node),
+            _ => None,
+        };
+        if let Some((packet, _)) = &answer {
+            // The caller has seen room, but for what is no store: a move, one for each page.
+            let _ = self.server.replicas.answers.take(packet.src, 1).is_ok();
+        }
+        let waits = to.iter().copied().collect();
+        self.server.replicas.by_page.insert((page, tag));
+        self.server.replicas.multicasts.insert(tag, Multicast { page, waits, answer, missed: false, fill, due: None });
         self.server.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
         self.pump_reflected(out);
     }
@@ -48,7 +58,9 @@ impl Hib {
             let replicas = &mut self.server.replicas;
             let Some(first) = replicas.outgoing.front_mut() else { return };
             let Some(node) = first.to.first().copied() else {
+                let tag = first.tag;
                 replicas.outgoing.pop_front();
+                self.sent_to_all(tag);
                 continue;
             };
             let Some(link) = self.link.as_mut().filter(|link| link.credits[Class::Reflected as usize] > 0) else {
@@ -78,11 +90,12 @@ impl Hib {
         }
         let replica = replicas.pages.get(&page).filter(|replica| replica.copies.len() > 1);
         let mut members: Vec<NodeId> = replica.map_or(Vec::new(), |replica| replica.copies.keys().copied().collect());
-        let others = replicas.groups.iter().filter(|group| *group.0 != page).map(|group| group.1.len()).sum::<usize>();
         let known = replicas.groups.remove(&page).unwrap_or_default();
+        let others = replicas.memberships - known.len();
         if others + members.len() > MAX_MEMBERSHIPS || replicas.groups.len() >= MAX_GROUPS {
             members.clear();
         }
+        replicas.memberships = others + members.len();
         if !members.is_empty() {
             replicas.groups.insert(page, members.clone());
         }
@@ -95,6 +108,8 @@ impl Hib {
     /// homes that sent it are lost.
     pub(crate) fn replica_link_lost(&mut self) {
         self.server.replicas.groups.clear();
+        self.server.replicas.memberships = 0;
+        self.server.replicas.held.clear();
         if self.config.has(Bug::ChargeNextLink) {
             return;
         }
@@ -124,14 +139,18 @@ impl Hib {
         let come_back = multicast.answer.as_ref().is_some_and(|(packet, _)| packet.src == node);
         let early = come_back && self.config.has(Bug::AcknowledgeReflected);
         let answer = multicast.answer.take_if(|_| done || early);
+        let requester = answer.as_ref().map(|(packet, _)| packet.src);
         if done {
-            self.server.replicas.multicasts.remove(&tag);
+            self.end_multicast(tag, out);
         }
         match answer {
             Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet, out),
             Some((packet, _)) if missed => self.refuse_forward(packet, Status::Stale, out),
             Some((packet, body)) => self.reply_to(&packet, body, out),
             None => {}
+        }
+        if let Some(requester) = requester {
+            self.waited_for_copies(requester, out);
         }
         if !matches!(status, Status::Ok | Status::Invalidated) {
             // It has no such copy, or cannot write it: it is none any more.
@@ -185,8 +204,9 @@ impl Hib {
             return Arrival::Done(Status::NotHome);
         };
         let work = match packet.body {
-            Body::Rehome { to: NO_NODE, .. } => {
-                self.source_lost(page, source, Status::Stale, out);
+            Body::Rehome { to: NO_NODE, page: why, .. } => {
+                let status = u16::try_from(why).ok().filter(|why| *why > 0).map_or(Status::Stale, Status::from_u16);
+                self.source_lost(page, source, status, out);
                 return Arrival::Done(Status::Ok);
             }
             Body::Rehome { .. } => return self.rehomed(page, source, packet, out),
@@ -230,6 +250,8 @@ impl Hib {
         replica.sources.remove(&source);
         self.server.replicas.sources.remove(&source);
         if replica.joining == Some(source) {
+            self.await_no_longer(page);
+            let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
             replica.joining = None;
             if let Some(slot) = replica.setting.take() {
                 self.complete_status(slot, status, out);

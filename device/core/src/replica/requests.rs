@@ -5,7 +5,7 @@ use super::{Forward, Mode, Replica, Served, Work};
 use crate::Action;
 use crate::config::Bug;
 use crate::hib::Hib;
-use crate::imports::Waiting;
+use crate::imports::WaitingForward;
 use crate::serve::refusal;
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status, context};
 
@@ -69,10 +69,15 @@ impl Hib {
             _ if !ready || leaving => Served::Refused(Status::Busy),
             _ if !own && self.gives(at.page) => Served::Refused(Status::NotHome),
             _ if own && holds && !self.config.has(Bug::ServeWhileMoving) => Served::Stalled,
+            _ if orders && !self.may_wait_for_copies(source) => Served::Stalled,
             _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone()), out),
             // A copy takes stores of its own processors alone.
             _ if !own => Served::Refused(Status::NotHome),
             Body::Atomic { .. } => self.pass_on(source, at.page, out),
+            _ if mode == Mode::Owner && self.config.has(Bug::NoLocalUpdate) => {
+                self.taken(packet, out);
+                self.pass_on(source, at.page, out)
+            }
             _ => {
                 if mode == Mode::Counters && !self.count_pending(at.page, at.offset, size as u8) {
                     self.counters.counter_stalls += u64::from(!self.server.replicas.stalled);
@@ -103,11 +108,15 @@ impl Hib {
         if replica.gone || !replica.filled && replica.home || replica.moving.is_some() {
             return Served::Refused(Status::Busy);
         }
+        if self.is_barred(page, source) {
+            return Served::Refused(Status::Timeout);
+        }
+        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
             return Served::Refused(Status::Busy);
         }
-        replica.work.push_back(Work::Read(source, 0));
         self.announce_group(page, out);
+        self.fill_from(page, source, 0);
         self.work_on(page, out);
         Served::Answer(Body::WriteAck { status: Status::Ok })
     }
@@ -135,8 +144,7 @@ impl Hib {
 
     /// Sends a request of this node's processors on to the home.
     pub(super) fn forward(&mut self, packet: Packet, page: u32, out: &mut Vec<Action>) {
-        let unanswered = self.server.replicas.forwards.values().filter(|forward| forward.page == page);
-        let last = unanswered.map(|forward| forward.place).max();
+        let last = self.server.replicas.places_of(page).next_back();
         let place = last.map_or(0, |last| last + 1);
         if let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
             let place = replica.returned.last_key_value().map_or(place, |(last, _)| place.max(last + 1));
@@ -147,6 +155,8 @@ impl Hib {
         let Some((home, home_page, generation)) = source else {
             return self.refuse_forward(packet, Status::NotHome, out);
         };
+        let tag = packet.tag;
+        let is_store = matches!(packet.body, Body::Write { .. });
         let there = |at: RemoteAddr| RemoteAddr { page: home_page, offset: at.offset, generation };
         let body = match packet.body.clone() {
             Body::Write { at, context, epoch, size, data } => {
@@ -161,11 +171,19 @@ impl Hib {
         if let Err(status) = self.reachable(home) {
             return self.refuse_forward(packet, status, out);
         }
-        let number = crate::hib::lowest_free(&self.server.replicas.forwards);
+        let forwards = &self.server.replicas.forwards;
+        let number = match forwards.last_key_value() {
+            // To look for a lower one takes time; and so many is no state of a model.
+            Some((last, _)) if forwards.len() > 1000 => last + 1,
+            _ => crate::hib::lowest_free(forwards),
+        };
         self.begin_in_order(number, page);
         let moves = self.server.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
+        self.server.replicas.places.insert((page, place));
         self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
-        self.issuer.peers[usize::from(home)].accept(Waiting::Forward { number, body: Box::new(body) });
+        self.pass_tag(tag);
+        let import = if is_store { self.enter_line(tag, out) } else { None };
+        self.issuer.peers[usize::from(home)].accept_forward(WaitingForward { number, body, import });
         self.pump(home, out);
     }
 
@@ -176,7 +194,7 @@ impl Hib {
 
     /// The home has answered: everybody has the store, or it is lost.
     pub(crate) fn forward_answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
-        let Some(forward) = self.server.replicas.forwards.remove(&number) else { return };
+        let Some(forward) = self.server.replicas.take_forward(number) else { return };
         let Forward { packet, page, moves, place, refused } = forward;
         if refused {
             return self.leave_if_done(page, out);
@@ -212,21 +230,45 @@ impl Hib {
         status: Status,
         out: &mut Vec<Action>,
     ) {
+        let here = self.server.replicas.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
+        let alone = here && !status.is_ok() && matches!(packet.body, Body::Write { .. });
         let body = body.unwrap_or_else(|| refusal(&packet.body, status));
         let is_store = matches!(packet.body, Body::Write { .. });
         self.answer_in_order(number, packet, body, out);
         // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
         // So does one that is refused behind another one.
         let behind = status == Status::Cut && is_store;
-        if behind
+        if alone
+            || behind
             || matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset)
         {
             self.orphan(page, status, out);
         }
     }
 
+    /// Whether a request that was to be sent to the home is not, because nobody waits for it any more, or a store before it was lost. A copy that has
+    /// it already sends it in any case.
+    pub(crate) fn drop_forward(&mut self, number: u64, cut: bool, out: &mut Vec<Action>) -> bool {
+        let Some(forward) = self.server.replicas.forwards.get(&number) else { return true };
+        let replica = self.server.replicas.pages.get(&forward.page);
+        let here = replica.is_some_and(|replica| replica.mode != Mode::Invalidate);
+        if !forward.refused && (!cut || here) {
+            return false;
+        }
+        let Some(Forward { packet, page, refused, .. }) = self.server.replicas.take_forward(number) else {
+            return true;
+        };
+        if !refused {
+            let refusal = refusal(&packet.body, Status::Cut);
+            self.answer_in_order(number, packet, refusal, out);
+        }
+        self.follow_if_ready(page, out);
+        self.leave_if_done(page, out);
+        true
+    }
+
     pub(crate) fn forward_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
-        let Some(Forward { packet, page, refused, .. }) = self.server.replicas.forwards.remove(&number) else {
+        let Some(Forward { packet, page, refused, .. }) = self.server.replicas.take_forward(number) else {
             return;
         };
         if !refused {

@@ -19,8 +19,14 @@ impl Hib {
                 replica.work.pop_front();
                 match work {
                     // New copies are complete first.
-                    Work::Move(_) if replica.work.iter().any(|work| matches!(work, Work::Read(..))) => {
+                    Work::Move(_)
+                        if !replica.filling.is_empty()
+                            || replica.work.iter().any(|work| matches!(work, Work::Read(..))) =>
+                    {
                         replica.work.push_back(work);
+                        if replica.work.len() == 1 {
+                            return;
+                        }
                     }
                     Work::Move(packet) => self.give_home(page, packet, out),
                     _ => self.take_home(page, out),
@@ -39,9 +45,9 @@ impl Hib {
                 replica.work.pop_front();
             }
             match work {
-                work if failed => self.refuse_work(work, Status::MemoryFault, out),
+                work if failed => self.refuse_work(page, work, Status::MemoryFault, out),
                 Work::Apply(packet, _) => self.acknowledge_copy(&packet, Status::Ok, out),
-                work => self.refuse_work(work, Status::Invalid, out),
+                work => self.refuse_work(page, work, Status::Invalid, out),
             }
         }
     }
@@ -117,7 +123,7 @@ impl Hib {
             Some(Work::Apply(packet, _) | Work::Fill(packet)) if late => {
                 self.acknowledge_copy(&packet, Status::NotHome, out);
             }
-            Some(work) if late => self.refuse_work(work, Status::NotHome, out),
+            Some(work) if late => self.refuse_work(page, work, Status::NotHome, out),
             Some(work) => self.work_done(page, work, result, out),
             None => {}
         }
@@ -131,12 +137,18 @@ impl Hib {
 
     pub(super) fn work_done(&mut self, page: u32, work: Work, result: StepResult, out: &mut Vec<Action>) {
         match (work, result) {
-            (work, StepResult::Failed(status)) => self.refuse_work(work, status, out),
+            (work, StepResult::Failed(status)) => self.refuse_work(page, work, status, out),
             (Work::Request(source, _), result) => self.performed_at(page, source, result, out),
             (Work::Apply(packet, _), _) => self.acknowledge_copy(&packet, Status::Ok, out),
             (Work::Fill(packet), _) => {
                 let last = matches!(packet.body, Body::Fill { last: true, .. });
                 // Before what follows it is taken: a store behind the last of its content is one to a complete copy.
+                if self.server.replicas.pages.get(&page).is_some_and(|replica| replica.awaits.is_some()) {
+                    self.await_home(page);
+                }
+                if last {
+                    self.await_no_longer(page);
+                }
                 if let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|_| last) {
                     replica.filled = true;
                     replica.joining = None;
@@ -147,17 +159,16 @@ impl Hib {
                 self.acknowledge_copy(&packet, Status::Ok, out);
             }
             (Work::Read(to, offset), StepResult::Block(data)) => {
-                let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
-                if !replica.copies.contains_key(&to) {
-                    return;
-                }
+                let replica = self.server.replicas.pages.get(&page).filter(|replica| replica.copies.contains_key(&to));
+                let Some(replica) = replica else { return self.block_taken(to, out) };
                 let next = offset + MAX_BLOCK as u32;
                 let last = u64::from(next) >= UNIT;
-                if !last {
-                    replica.work.push_back(Work::Read(to, next));
-                }
                 let at = RemoteAddr { page, offset, generation: replica.generation };
+                // Its place is free again when the copy has acknowledged it.
                 self.multicast(&[to], Body::Fill { at, data, last }, None, out);
+                if !last {
+                    self.fill_from(page, to, next);
+                }
             }
             (Work::Read(..) | Work::Lost | Work::Move(_) | Work::Take, _) => {}
         }
@@ -196,7 +207,7 @@ impl Hib {
         self.serve_again(source, out);
     }
 
-    pub(super) fn refuse_work(&mut self, work: Work, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn refuse_work(&mut self, page: u32, work: Work, status: Status, out: &mut Vec<Action>) {
         match work {
             Work::Request(source, packet) => {
                 self.refuse(source, packet, status, out);
@@ -207,7 +218,17 @@ impl Hib {
                 self.acknowledge_copy(&packet, status, out);
             }
             Work::Move(packet) => self.refuse_forward(packet, status, out),
-            Work::Read(..) | Work::Lost | Work::Take => {}
+            Work::Read(to, _) => {
+                self.block_taken(to, out);
+                // A copy that cannot be filled is none.
+                let copy =
+                    self.server.replicas.pages.get(&page).is_some_and(|replica| replica.copies.contains_key(&to));
+                if copy {
+                    self.forget_copy(page, to, out);
+                    self.end_copy(page, to, status, out);
+                }
+            }
+            Work::Lost | Work::Take => {}
         }
     }
 

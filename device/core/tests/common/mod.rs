@@ -1036,6 +1036,35 @@ pub(crate) fn over_seeds(ci: u64, full: u64, mut check: impl FnMut(u64) -> Resul
     Some(seeds)
 }
 
+/// Runs what has a deliberate bug in it over these seeds until it fails the named check: until a failure, or a panic, contains `check`.
+/// If only other checks fail, the named one has become blind, which is a failure of its own.
+pub(crate) fn finds(
+    bug: impl std::fmt::Debug,
+    check: &str,
+    mut seeds: std::ops::Range<u64>,
+    run: impl Fn(u64) -> Result<(), String>,
+) {
+    let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast_ref::<&str>().map_or("a panic".into(), |text| (*text).into()),
+    };
+    let mut others = std::collections::BTreeSet::new();
+    let found = seeds.find_map(|seed| {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
+        let failure = result.unwrap_or_else(|panic| Err(text(panic))).err()?;
+        if failure.contains(check) {
+            return Some(format!("seed {seed}: {failure}"));
+        }
+        others.insert(failure.chars().filter(|c| !c.is_ascii_digit()).take(60).collect::<String>());
+        None
+    });
+    if check == "?" {
+        println!("OPEN {bug:?}: {others:#?}");
+        return;
+    }
+    println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} is not found by {check:?}, only by {others:#?}")));
+}
+
 /// One store of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LaunchStep {

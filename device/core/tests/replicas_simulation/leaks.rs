@@ -5,7 +5,7 @@ use crate::world::{NODES, World, boards, give_back};
 use hib_core::Hib;
 
 /// What only counts: lives, requests, numbers that are not given twice; and what is wrong on purpose. By name of the field, as the board prints itself.
-const COUNTS: [&str; 14] = [
+const COUNTS: [&str; 17] = [
     "bug",
     "incarnation",
     "posted",
@@ -17,6 +17,9 @@ const COUNTS: [&str; 14] = [
     "generation",
     "resets",
     "openings",
+    "epochs",
+    "refusals",
+    "reserve",
     "next",
     "next_question",
     "counters",

@@ -5,6 +5,7 @@ mod audit;
 mod joining;
 mod packets;
 mod presence;
+mod restore;
 mod time;
 mod trunks;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use fabric_topology::{SwitchId, TrunkId};
+use serde::{Deserialize, Serialize};
 use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
@@ -21,12 +23,13 @@ use crate::neighbour::{Kind, Neighbour};
 use crate::pairs::Pairs;
 use crate::statistics::ClassStatistics;
 use crate::{Action, Attached, Bug, Event, Notice, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
+pub use restore::Snapshot;
 use time::Clock;
 
 /// Index of a neighbour: first the nodes of this switch, then its trunks.
 type Place = usize;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 enum Port {
     /// No Hello yet.
     Waiting { room: u32 },
@@ -37,7 +40,7 @@ enum Port {
 }
 
 /// What is known of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Presence {
     up: bool,
     /// Of a node that is not up: its last one.
@@ -53,7 +56,7 @@ impl Presence {
 }
 
 /// The protocol state: what models hash and compare. Statistics, limits and time are not in it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct State {
     ports: BTreeMap<PortId, Port>,
     /// By place.
@@ -63,6 +66,7 @@ pub struct State {
     /// By trunk of this switch: its number, which grows whenever it is joined.
     epochs: Vec<u64>,
     /// The layout adopted from the first joiner, where none is configured.
+    #[serde(with = "crate::snapshot::window")]
     adopted: Option<WindowLayout>,
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use telegraphos_accounts::Rate;
 use telegraphos_wire::link::Refusal;
 use telegraphos_wire::{Class, NodeId};
@@ -14,7 +15,7 @@ use crate::{Action, Attached, Bug, Notice, PortId, Violation};
 const PROMPT: [Class; 3] = [Class::Request, Class::Reflected, Class::Reply];
 
 /// When things were seen last, in microseconds. No part of the protocol state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Clock {
     now: u64,
     /// By place.
@@ -38,6 +39,12 @@ impl Clock {
             opened: BTreeMap::new(),
             presence: presence.map_or_else(Vec::new, |rate| vec![rate; nodes]),
         }
+    }
+
+    /// Whether both are of switches with as many places.
+    pub(super) fn is_of(&self, other: &Clock) -> bool {
+        let sizes = |clock: &Clock| [clock.heard.len(), clock.asked.len(), clock.served.len(), clock.presence.len()];
+        sizes(self) == sizes(other)
     }
 
     pub(super) fn opened(&mut self, port: PortId) {

@@ -32,13 +32,8 @@ pub(crate) fn class_of(packet: &Packet) -> Class {
 /// A packet of any class that carries its sender's incarnation.
 pub(crate) fn packet(src: NodeId, dst: NodeId, class: Class, tag: u32, life: u64) -> Packet {
     let at = RemoteAddr { page: 0, offset: 0, generation: 0 };
-    let body = Body::Write {
-        at,
-        context: class as u16,
-        epoch: telegraphos_wire::ImportEpoch::default(),
-        size: 8,
-        data: life,
-    };
+    let body =
+        Body::Write { at, context: class as u16, epoch: telegraphos_wire::ImportEpoch::default(), size: 8, data: life };
     Packet { src, dst, tag, incarnation: life, target: 0, body }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +15,7 @@ use super::wake::Bell;
 use super::{BATCH, RETRY, fresh, longest, with_faults};
 use crate::Datagrams;
 use crate::faults::LinkFaults;
+use crate::limit::Limiter;
 
 /// Peers without a connection that are remembered, at most.
 const STRANGERS: usize = 256;
@@ -54,7 +56,19 @@ pub(super) struct Hub {
     faults: Option<LinkFaults>,
     buffer: Box<[u8]>,
     datagram: Vec<u8>,
+    limiter: Limiter,
+    /// Refusals that were logged, or left out.
+    told: u64,
     pub(super) now: u64,
+}
+
+/// Whose account an address is on: a host's, by its IPv4 address or its IPv6 network of 64 bits; all sockets of this host have one.
+fn origin(address: &SocketAddrAny) -> u64 {
+    match SocketAddr::try_from(address.clone()).map(|address| address.ip().to_canonical()) {
+        Ok(IpAddr::V4(four)) => u64::from(u32::from(four)),
+        Ok(IpAddr::V6(six)) => (u128::from(six) >> 64) as u64,
+        Err(_) => 0,
+    }
 }
 
 /// A hub and all who use it.
@@ -76,7 +90,8 @@ impl Hub {
         acceptor: Bell,
     ) -> io::Result<SharedHub> {
         let (longest, silence) = (longest(&config), config.silence);
-        let core = Listener::new(config).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let core =
+            Listener::with_origins(config, origin).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         Ok(SharedHub(Arc::new(Mutex::new(Hub {
             socket: Arc::new(socket),
             core,
@@ -92,6 +107,8 @@ impl Hub {
             // One byte more, so that what is longer is not taken for one of ours.
             buffer: vec![0; longest + 1].into_boxed_slice(),
             datagram: Vec::new(),
+            limiter: Limiter::default(),
+            told: 0,
             now: 0,
         }))))
     }
@@ -127,6 +144,7 @@ impl Hub {
         touched.extend(self.core.keys().filter(|key| self.is_due(*key, now)).collect::<Vec<_>>());
         self.core.timer(now);
         self.accepted.extend(self.core.accepted());
+        self.tell();
         if let (false, Some(bell)) = (self.accepted.is_empty(), &self.acceptor) {
             bell.ring();
         }
@@ -139,6 +157,22 @@ impl Hub {
             }
         }
         Ok(())
+    }
+
+    /// Logs how many were refused for want of a share, without their addresses, which can be forged.
+    fn tell(&mut self) {
+        let counted = self.core.statistics();
+        let refused = counted.crowded + counted.displaced;
+        if refused > self.told {
+            if let Some(more) = self.limiter.admit("crowded", self.now) {
+                log::warn!(
+                    "RDP: {} attempts to connect were refused or displaced, {} of them now: too many from their addresses{more}",
+                    refused,
+                    refused - self.told
+                );
+            }
+            self.told = refused;
+        }
     }
 
     fn is_due(&self, key: Key, now: u64) -> bool {
@@ -161,12 +195,11 @@ impl Hub {
     /// The peer of this address; a new one unless there are too many without a connection.
     fn peer(&mut self, address: &SocketAddrAny) -> Option<&mut Peer> {
         if !self.peers.contains_key(address) {
-            let known: BTreeSet<SocketAddrAny> = self.core.keys().filter_map(|k| self.core.peer(k).cloned()).collect();
-            if self.peers.len() >= known.len() + STRANGERS {
-                self.peers.retain(|address, peer| known.contains(address) || !peer.pending.is_empty());
-            }
-            if self.peers.len() >= known.len() + STRANGERS {
-                return None;
+            // An upper bound of the known ones: they are looked up once for so many new addresses, not for each.
+            if self.peers.len() >= self.core.keys().count() + STRANGERS {
+                let known: BTreeSet<SocketAddrAny> =
+                    self.core.keys().filter_map(|k| self.core.peer(k).cloned()).collect();
+                self.peers.retain(|address, _| known.contains(address));
             }
             let inbox = Inbox::default();
             let branch = Branch {

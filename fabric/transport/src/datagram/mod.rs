@@ -130,5 +130,6 @@ fn statistics(connection: &Connection, taken: TransportStatistics, below: Transp
         rejected: damaged + s.foreign + s.duplicates + s.out_of_order,
         wakes: taken.wakes,
         faults: below.faults,
+        round_trip: connection.round_trip(),
     }
 }

@@ -12,7 +12,7 @@ use super::wake::Wake;
 use super::{config, end_reason, give, has_news, outcome, statistics};
 use crate::faults::LinkFaults;
 use crate::listener::Listener;
-use crate::{Acceptor, Address, OpenError, Options, Received, Transport, TransportStatistics};
+use crate::{Acceptor, AcceptorStatistics, Address, OpenError, Options, Received, Transport, TransportStatistics};
 
 /// Where RDP connections of others come in. As long as it lives it must be served, for its connections' sake too: peers that
 /// are setting up a connection, and what connections whose transport was dropped have not delivered.
@@ -94,6 +94,22 @@ impl Acceptor for DatagramAcceptor {
             told: false,
             counted: TransportStatistics::default(),
         })))
+    }
+
+    fn statistics(&self) -> AcceptorStatistics {
+        let hub = self.hub.lock();
+        let counted = hub.core.statistics();
+        AcceptorStatistics {
+            accepted: counted.established,
+            crowded: counted.crowded,
+            displaced: counted.displaced,
+            rejected: counted.foreign
+                + counted.checksum_errors
+                + counted.length_errors
+                + counted.version_errors
+                + counted.malformed,
+            ..AcceptorStatistics::default()
+        }
     }
 }
 

@@ -33,6 +33,7 @@ fn process(dir: &std::path::Path) -> QuicOptions {
         key: write("x.key", key.serialize_pem()),
         peers_ca: Some(write("ca.pem", ca.pem())),
         peers: vec!["x".parse().unwrap()],
+        addresses: Vec::new(),
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How the QUIC engine and TLS are set up.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::PrivateKeyDer;
 use sha2::{Digest, Sha256};
 
+use super::Bug;
 use super::credentials::{CredentialsError, QuicOptions};
 use super::verify::PeerVerifier;
 use crate::Options;
@@ -39,6 +40,13 @@ pub(super) struct Engine {
     pub(super) verifier: Arc<PeerVerifier>,
     /// Bytes that a connection may have under way.
     pub(super) window: u64,
+    /// How many peers are accepted.
+    pub(super) peers: usize,
+    /// From where, as far as the configuration says.
+    pub(super) addresses: Vec<IpAddr>,
+    /// Deliberate bugs.
+    pub(super) keep_descriptors: bool,
+    pub(super) end_overtakes: bool,
     tls: Tls,
     transport: Arc<TransportConfig>,
 }
@@ -104,6 +112,10 @@ impl Engine {
             endpoint: Arc::new(endpoint),
             verifier: Arc::new(verifier),
             window: options.buffer as u64,
+            peers: quic.peers.len(),
+            addresses: quic.addresses.clone(),
+            keep_descriptors: options.has(Bug::KeepDescriptors),
+            end_overtakes: options.has(Bug::EndOvertakes),
             transport: Arc::new(transport(options, at.ip().is_loopback())),
             tls: Tls { provider, options: quic.clone(), credentials },
         })

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,9 @@ pub struct QuicOptions {
     pub peers_ca: Option<PathBuf>,
     /// The peers that are accepted: when connecting the one that is expected, when listening all that may connect.
     pub peers: Vec<Peer>,
+    /// Addresses from which peers connect, as far as they are known when listening: handshakes from there have a guaranteed share.
+    /// Those from which a peer was authenticated last have one, too.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A peer that is accepted.

@@ -5,13 +5,19 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, Incoming, ServerConfig, VarInt};
+use quinn_proto::{
+    ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointEvent, Incoming, ServerConfig, VarInt,
+};
 use rustls::pki_types::CertificateDer;
+use telegraphos_accounts::{Account, Shares};
 
+use super::admission::{Admission, HANDSHAKE_TIME};
 use super::clock::Clock;
 use super::config::{Engine, LONGEST};
+use super::credentials::Peer;
 use super::ending::Ending;
 use super::entry::{Change, Entry, Owner};
 use super::network::Network;
@@ -24,14 +30,10 @@ use crate::{AcceptorStatistics, Received, TransportStatistics};
 
 /// Datagrams read at once, so that a flood cannot keep a caller for ever.
 const BATCH: usize = 64;
-/// Handshakes under way at a time: who connects beyond them is not answered.
-const HANDSHAKES: usize = 64;
-/// Handshakes under way from which on who connects must first show that the address is its own.
-const VALIDATED: usize = 16;
-/// Connections at a time.
-const CONNECTIONS: usize = 1024;
-/// Microseconds a handshake may take.
-const HANDSHAKE_TIME: u64 = 10_000_000;
+/// Connections at a time that are authenticated, in equal parts for each peer.
+const CONNECTIONS: u64 = 1024;
+/// Microseconds that the handshake of an end that connects may take.
+const CONNECT_TIME: u64 = 10_000_000;
 /// Microseconds a dropped connection may take to deliver the rest.
 const LINGER: u64 = 1_000_000;
 /// The name under which TLS files the connection; the verifier has names of its own.
@@ -77,6 +79,13 @@ pub(super) struct Driver {
     watched: bool,
     rejected: u64,
     counted: AcceptorStatistics,
+    /// Handshakes that others began.
+    admission: Admission,
+    /// Authenticated connections that others began.
+    connections: Account<Peer>,
+    /// Deliberate bugs.
+    keep_descriptors: bool,
+    end_overtakes: bool,
     limiter: Limiter,
     datagram: Box<[u8]>,
     scratch: Vec<u8>,
@@ -89,6 +98,7 @@ impl std::fmt::Debug for Driver {
             .field("entries", &self.entries)
             .field("queue", &self.queue)
             .field("counted", &self.counted)
+            .field("connections", &self.connections)
             .finish_non_exhaustive()
     }
 }
@@ -111,6 +121,10 @@ impl Driver {
             watched: false,
             rejected: 0,
             counted: AcceptorStatistics::default(),
+            admission: Admission::new(engine.peers, engine.addresses.iter().copied()),
+            connections: Account::new(Shares::equal(CONNECTIONS, engine.peers as u64)),
+            keep_descriptors: engine.keep_descriptors,
+            end_overtakes: engine.end_overtakes,
             limiter: Limiter::default(),
             datagram: vec![0; usize::from(LONGEST)].into_boxed_slice(),
             scratch: Vec::new(),
@@ -225,40 +239,66 @@ impl Driver {
     }
 
     fn incoming(&mut self, incoming: Incoming, current: Option<Key>) {
-        let handshakes = self.entries.values().filter(|e| !e.established && !e.drained).count();
-        if handshakes >= HANDSHAKES || self.entries.len() >= CONNECTIONS {
-            self.counted.crowded += 1;
-            if let Some(more) = self.limiter.admit("crowded", self.clock.last()) {
-                log::warn!(
-                    "{}: {} connections and {handshakes} handshakes are too many; {} gets no answer{more}",
-                    self.local(),
-                    self.entries.len(),
-                    incoming.remote_address()
-                );
-            }
-            return self.endpoint.ignore(incoming);
-        }
         let remote = incoming.remote_address();
-        let live: BTreeSet<SocketAddr> = self.entries.values().map(|e| e.connection.remote_address()).collect();
-        self.network.tidy(|peer| *peer == remote || live.contains(peer));
-        self.scratch.clear();
-        if handshakes >= VALIDATED && !incoming.remote_address_validated() && incoming.may_retry() {
+        if !incoming.remote_address_validated() && self.admission.must_validate(remote.ip()) {
+            self.scratch.clear();
+            self.counted.validated += 1;
+            // It may be retried, since it is not validated.
             if let Ok(transmit) = self.endpoint.retry(incoming, &mut self.scratch) {
                 self.respond(transmit.destination, transmit.size);
             }
             return;
         }
+        match self.admission.admit(self.next, remote.ip(), self.clock.last()) {
+            Ok(None) => {}
+            Ok(Some(displaced)) => self.displace(displaced),
+            Err(why) => {
+                self.counted.crowded += 1;
+                if let Some(more) = self.limiter.admit("crowded", self.clock.last()) {
+                    log::warn!("{}: {remote} gets no answer: {why}{more}", self.local());
+                }
+                return self.endpoint.ignore(incoming);
+            }
+        }
+        let live: BTreeSet<SocketAddr> = self.entries.values().map(|e| e.connection.remote_address()).collect();
+        self.network.tidy(|peer| *peer == remote || live.contains(peer));
+        self.scratch.clear();
+        let key = self.next;
         match self.endpoint.accept(incoming, self.clock.instant(), &mut self.scratch, None) {
             Ok((handle, connection)) => {
                 let key = self.insert(handle, connection, Owner::Nobody);
                 self.settle(key, current);
             }
             Err(error) => {
-                self.count_failed(remote, &super::ending::ending(&error.cause, false));
+                self.admission.ended(key);
+                self.count_failed(remote, &super::ending::ending(&error.cause, false, remote));
                 if let Some(transmit) = error.response {
                     self.respond(transmit.destination, transmit.size);
                 }
             }
+        }
+    }
+
+    /// Ends a handshake without a word: its place is needed.
+    fn displace(&mut self, key: Key) {
+        let Some(entry) = self.entries.remove(&key) else { return };
+        self.counted.displaced += 1;
+        if let Some(more) = self.limiter.admit("displaced", self.clock.last()) {
+            let (remote, age) = (entry.connection.remote_address(), self.clock.last().saturating_sub(entry.born));
+            log::warn!("{}: the handshake with {remote} ends after {age} us for a newer one{more}", self.local());
+        }
+        self.remove(key, &entry);
+    }
+
+    /// Nothing is left of a connection but what the engine and the accounts have.
+    fn remove(&mut self, key: Key, entry: &Entry) {
+        self.admission.ended(key);
+        if let Some(peer) = entry.charged.as_ref() {
+            self.connections.give(peer, 1);
+        }
+        if !entry.drained {
+            self.handles.remove(&entry.handle);
+            self.endpoint.handle_event(entry.handle, EndpointEvent::drained());
         }
     }
 
@@ -306,7 +346,17 @@ impl Driver {
             entry.ending.get_or_insert(Ending::Failed(io::ErrorKind::PermissionDenied, why));
             return self.close(key);
         }
-        if matches!(entry.owner, Owner::Nobody) {
+        if let (Owner::Nobody, Some(peer)) = (&entry.owner, entry.peer.clone()) {
+            let remote = entry.connection.remote_address();
+            self.admission.authenticated(key, &peer, remote.ip());
+            if let Err(why) = self.connections.take(peer.clone(), 1) {
+                self.counted.crowded += 1;
+                if let Some(more) = self.limiter.admit("connections", self.clock.last()) {
+                    log::warn!("{}: no connection with {peer} at {remote}: it {why}{more}", self.local());
+                }
+                return self.close(key);
+            }
+            entry.charged = Some(peer);
             match &self.acceptor {
                 Some(acceptor) => {
                     entry.owner = Owner::Queue;
@@ -360,7 +410,9 @@ impl Driver {
     fn forget(&mut self, key: Key) {
         let gone = |e: &Entry| e.drained && matches!(e.owner, Owner::Nobody | Owner::Lingers(_));
         if self.entries.get(&key).is_some_and(gone) {
-            self.entries.remove(&key);
+            if let Some(entry) = self.entries.remove(&key) {
+                self.remove(key, &entry);
+            }
         }
     }
 
@@ -382,7 +434,8 @@ impl Driver {
             entry.dirty = true;
             if entry.limit().is_some_and(|at| at <= last) {
                 let unanswered = quinn_proto::ConnectionError::TimedOut;
-                entry.ending.get_or_insert_with(|| super::ending::ending(&unanswered, false));
+                let remote = entry.connection.remote_address();
+                entry.ending.get_or_insert_with(|| super::ending::ending(&unanswered, false, remote));
                 if !entry.connection.is_closed() {
                     self.over(key);
                     self.close(key);
@@ -546,7 +599,10 @@ impl Driver {
         self.begin = None;
         let last = self.clock.last();
         let Some(entry) = self.entries.get_mut(&key) else { return };
-        entry.owner = Owner::Lingers(last.saturating_add(LINGER));
+        let owner = std::mem::replace(&mut entry.owner, Owner::Lingers(last.saturating_add(LINGER)));
+        if self.keep_descriptors {
+            std::mem::forget(owner);
+        }
         let delivered = entry.finish();
         // The rest leaves as far as the network takes it now.
         let _ = self.transmit(last, None);
@@ -560,6 +616,9 @@ impl Driver {
     /// A call of `receive` of a transport.
     pub(super) fn receive(&mut self, key: Key, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
         self.clock.advance(now);
+        if self.end_overtakes {
+            self.pump(now, Some(key))?;
+        }
         let mut got = self.read(key, buffer)?;
         if got == Received::Nothing {
             self.pump(now, Some(key))?;
@@ -579,6 +638,7 @@ impl Driver {
 
     fn read(&mut self, key: Key, buffer: &mut [u8]) -> io::Result<Received> {
         match self.entries.get_mut(&key) {
+            Some(entry) if self.end_overtakes && entry.ending.is_some() => Ok(Received::End),
             Some(entry) => entry.read(buffer),
             None if self.begin.is_some() => Ok(Received::Nothing),
             None => Ok(Received::End),
@@ -632,6 +692,8 @@ impl Driver {
             retransmitted: engine.path.lost_packets,
             rejected: self.rejected,
             faults: self.network.faults(&entry.connection.remote_address()),
+            // Before that it is a guess.
+            round_trip: entry.established.then(|| micros(entry.connection.rtt())),
             ..TransportStatistics::default()
         }
     }
@@ -641,13 +703,18 @@ impl Driver {
     }
 }
 
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
 impl Entry {
     /// When it is closed, whatever the engine's timers say.
     fn limit(&self) -> Option<u64> {
         match self.owner {
             _ if self.connection.is_closed() => None,
             Owner::Lingers(until) => Some(until),
-            _ if !self.established => Some(self.born.saturating_add(HANDSHAKE_TIME)),
+            Owner::Nobody if !self.established => Some(self.born.saturating_add(HANDSHAKE_TIME)),
+            _ if !self.established => Some(self.born.saturating_add(CONNECT_TIME)),
             _ => None,
         }
     }

@@ -2,6 +2,7 @@
 //! Why a connection is over, in words.
 
 use std::io;
+use std::net::SocketAddr;
 
 use quinn_proto::{ConnectionError, TransportErrorCode};
 
@@ -62,14 +63,16 @@ fn other(alert: u8) -> Option<&'static str> {
     }
 }
 
-/// What `reason` means for us. `established`: the connection once was.
-pub(super) fn ending(reason: &ConnectionError, established: bool) -> Ending {
+/// What `reason` means for us. `established`: the connection once was; `peer`: where the other end is.
+pub(super) fn ending(reason: &ConnectionError, established: bool, peer: SocketAddr) -> Ending {
     use io::ErrorKind;
     match reason {
         ConnectionError::TimedOut if established => Ending::Gone("the peer fell silent"),
         ConnectionError::TimedOut => Ending::Failed(
             ErrorKind::TimedOut,
-            "nobody answered: is the other fabric running there, and does the network let UDP through?".to_owned(),
+            format!(
+                "nothing answers at quic:{peer}: is the other fabric running there, and does the network let UDP through?"
+            ),
         ),
         ConnectionError::Reset => Ending::Gone("the peer was restarted"),
         ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed => {

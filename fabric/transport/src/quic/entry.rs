@@ -48,6 +48,8 @@ pub(super) struct Entry {
     pub(super) established: bool,
     /// Who the other end is.
     pub(super) peer: Option<Peer>,
+    /// On whose account it is, of those that others began.
+    pub(super) charged: Option<Peer>,
     /// Why it is over.
     pub(super) ending: Option<Ending>,
     /// The engine has forgotten it.
@@ -83,6 +85,7 @@ impl Entry {
             born,
             established: false,
             peer: None,
+            charged: None,
             ending: None,
             drained: false,
             dirty: true,
@@ -125,7 +128,7 @@ impl Entry {
                 return Some(Change::Established);
             }
             Event::ConnectionLost { reason } => {
-                self.ending.get_or_insert_with(|| ending(&reason, self.established));
+                self.ending.get_or_insert_with(|| ending(&reason, self.established, self.connection.remote_address()));
                 return Some(Change::Over);
             }
             Event::Stream(StreamEvent::Available { dir: Dir::Uni }) => self.open(),

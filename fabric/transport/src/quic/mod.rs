@@ -17,6 +17,7 @@
 //! Whoever of a driver's users is called reads the socket and serves the timers for all (`waker.rs`).
 
 mod acceptor;
+mod admission;
 #[cfg(test)]
 mod anonymous;
 mod clock;
@@ -39,6 +40,15 @@ use std::io;
 use std::net::SocketAddr;
 
 use crate::HostPort;
+
+/// Deliberate bugs behind the `bugs` feature, each of which a check of the conformance suite must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// A transport that has been dropped keeps its descriptors.
+    KeepDescriptors,
+    /// The end overtakes bytes that have arrived.
+    EndOvertakes,
+}
 
 fn resolve(at: &HostPort) -> io::Result<SocketAddr> {
     let found = at.resolve()?;

@@ -38,6 +38,11 @@ const GREETING: usize = 12;
 const HEAD: usize = 4096;
 /// Bytes of the words of one direction. What different sides write is in different cache lines, and in different pairs of them.
 const WORDS: usize = 256;
+/// Bells in a row that bring neither bytes nor room. Of an honest peer each bell follows one of them, and is found in vain at most when that
+/// was seen before: once for each flag.
+const VAIN_BELLS: u32 = 16;
+/// Connections that have gone before they were greeted, passed over in one call.
+const GONE: usize = 16;
 /// Capacities that are accepted.
 const CAPACITIES: std::ops::RangeInclusive<u32> = 4 << 10..=64 << 20;
 
@@ -136,6 +141,8 @@ pub struct RingTransport {
     short: bool,
     /// Bells that were rung, or are about to be, and not taken out of the socket.
     bells: u32,
+    /// Bells since there were bytes or room.
+    vain: u32,
     /// Bytes left in the ring when the peer had gone.
     last: Option<u32>,
     counted: TransportStatistics,
@@ -178,6 +185,7 @@ impl RingTransport {
             dirty: false,
             short: false,
             bells: 0,
+            vain: 0,
             last: None,
             counted: TransportStatistics::default(),
         }
@@ -269,6 +277,10 @@ impl RingTransport {
         };
         if due > 0 {
             self.bells -= got;
+            self.vain += got;
+            if self.vain > VAIN_BELLS {
+                return Err(violation("rings for nothing"));
+            }
             return Ok(Socket::Quiet);
         }
         // Bells that were rung since we looked at the flags; they stay for the next time.
@@ -341,6 +353,7 @@ impl Transport for RingTransport {
             if there > 0 {
                 let (n, wake) = rings.take(there, buffer);
                 self.active = now;
+                self.vain = 0;
                 self.counted.received_bytes += n as u64;
                 if let Some(last) = &mut self.last {
                     *last -= n as u32;
@@ -392,6 +405,9 @@ impl Transport for RingTransport {
                 taken
             }
         };
+        if taken > 0 {
+            self.vain = 0;
+        }
         self.short = taken < bytes.len();
         self.counted.sent_bytes += taken as u64;
         Ok(taken)
@@ -447,7 +463,8 @@ impl Acceptor for RingAcceptor {
     }
 
     fn accept(&mut self, _now: u64) -> io::Result<Option<Box<dyn Transport>>> {
-        while let Some(socket) = self.listener.accept()? {
+        for _ in 0..GONE {
+            let Some(socket) = self.listener.accept()? else { return Ok(None) };
             match RingTransport::greet(socket, &self.options) {
                 Ok(made) => return Ok(Some(Box::new(made))),
                 // It went away before it was greeted.

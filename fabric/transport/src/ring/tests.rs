@@ -58,6 +58,70 @@ fn bells_that_nobody_asked_for_end_the_connection() {
 }
 
 #[test]
+fn bells_without_bytes_or_room_end_the_connection() {
+    use std::io::Write;
+    use std::sync::atomic::Ordering::SeqCst;
+    let (mut end, mut socket, mut peer) = against_a_stranger();
+    let mut ring = |end: &mut RingTransport, peer: &Rings| {
+        assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Received::Nothing);
+        // It clears the flag, as it has to before it rings; but there is nothing.
+        assert_eq!(words(&peer.memory, 1).asleep.swap(0, SeqCst), 1);
+        socket.write_all(&[0]).unwrap();
+        end.receive(0, &mut [0; 64])
+    };
+    for _ in 0..3 {
+        for _ in 0..VAIN_BELLS / 2 {
+            assert_eq!(ring(&mut end, &peer).unwrap(), Received::Nothing);
+        }
+        assert_eq!(peer.put(b"x").unwrap(), 1);
+        assert_eq!(end.receive(0, &mut [0; 64]).unwrap(), Received::Bytes(1));
+    }
+    let mut bells = 0;
+    let error = loop {
+        bells += 1;
+        match ring(&mut end, &peer) {
+            Ok(received) => assert_eq!(received, Received::Nothing),
+            Err(e) => break e.to_string(),
+        }
+    };
+    assert!(bells <= VAIN_BELLS + 1 && error.contains("rings for nothing"), "{bells}: {error}");
+}
+
+#[test]
+fn one_call_is_bounded_whatever_the_peer_writes_meanwhile() {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    let (mut end, socket, peer) = against_a_stranger();
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            use std::io::Write;
+            // Bytes that come and go again, flags set and cleared at random, and as many bells as the socket takes.
+            let (mut dice, mut tail) = (fastrand::Rng::with_seed(1), 0_u32);
+            while !stop.load(SeqCst) {
+                tail = tail.wrapping_add(dice.u32(0..64));
+                let into = words(&peer.memory, 1);
+                into.tail.store(tail.wrapping_sub(dice.u32(0..64)), SeqCst);
+                into.asleep.store(dice.u32(0..2), SeqCst);
+                words(&peer.memory, 0).wanting.store(dice.u32(0..2), SeqCst);
+                let _ = (&socket).write(&[0]);
+            }
+        });
+        // To an error or to a number of calls, each of which returns with at most what it asked for.
+        for _ in 0..20_000 {
+            match end.receive(0, &mut [0; 16]) {
+                Ok(Received::Bytes(n)) => assert!(n <= 16),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+            if end.send(0, b"some bytes").is_err() || end.flush(0).is_err() {
+                break;
+            }
+        }
+        stop.store(true, SeqCst);
+    });
+}
+
+#[test]
 fn after_the_end_of_the_socket_no_more_than_what_was_there_is_read() {
     let (mut end, socket, mut peer) = against_a_stranger();
     assert_eq!(peer.put(b"last").unwrap(), 4);

@@ -10,6 +10,8 @@ use super::subjects::Subject;
 
 /// Set for the child process of [`a_killed_peer_is_noticed`]: where to connect.
 const CHILD: &str = "TELEGRAPHOS_CONFORMANCE_CHILD";
+/// And the directory of its parent.
+const DIRECTORY: &str = "TELEGRAPHOS_CONFORMANCE_DIRECTORY";
 /// What the child sends before it waits to be killed.
 const LAST: usize = 10_000;
 
@@ -22,7 +24,8 @@ fn with<R>(subject: Subject, test: impl FnOnce(&Address, &std::path::Path) -> R)
 /// The child: connects, sends, sleeps until killed. Does nothing in an ordinary run.
 pub(crate) fn child(subject: Subject) {
     let Some(address) = std::env::var(CHILD).ok().filter(|text| text != "alone") else { return };
-    let transport = connect(&address.parse().unwrap(), &subject.options()).unwrap();
+    let directory = std::path::PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
+    let transport = connect(&address.parse().unwrap(), &subject.options(&directory)).unwrap();
     let mut peer = Peer::sending(transport, pattern(9, LAST));
     // To be killed; or the test has failed, and nobody is left to do it.
     while !peer.ended {
@@ -33,11 +36,12 @@ pub(crate) fn child(subject: Subject) {
 
 /// A process that is killed is noticed, behind the bytes it had sent.
 pub(crate) fn a_killed_peer_is_noticed(subject: Subject, child_test: &str) {
-    with(subject, |address, _| {
-        let mut acceptor = listen(address, &subject.options()).unwrap();
+    with(subject, |address, directory| {
+        let mut acceptor = listen(address, &subject.options(directory)).unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([child_test, "--exact", "--nocapture"])
             .env(CHILD, address.to_string())
+            .env(DIRECTORY, directory)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -58,12 +62,12 @@ pub(crate) fn a_killed_peer_is_noticed(subject: Subject, child_test: &str) {
 
 /// After an end the same client comes back, to the same acceptor and to a new one.
 pub(crate) fn reconnecting_works(subject: Subject) {
-    with(subject, |address, _| {
+    with(subject, |address, directory| {
         for round in 0..3 {
-            let mut acceptor = listen(address, &subject.options()).unwrap();
+            let mut acceptor = listen(address, &subject.options(directory)).unwrap();
             for turn in 0..3 {
                 let bytes = pattern(round * 10 + turn, 5000);
-                let mut a = Peer::sending(connect(address, &subject.options()).unwrap(), bytes.clone());
+                let mut a = Peer::sending(connect(address, &subject.options(directory)).unwrap(), bytes.clone());
                 a.go_on().unwrap();
                 let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
                 drive(&mut a, &mut b, |_, b| b.got.len() == bytes.len()).unwrap();
@@ -75,12 +79,12 @@ pub(crate) fn reconnecting_works(subject: Subject) {
 
 /// Many connections at once, none of which takes another's bytes.
 pub(crate) fn many_connections_at_once(subject: Subject) {
-    with(subject, |address, _| {
-        let mut acceptor = listen(address, &subject.options()).unwrap();
+    with(subject, |address, directory| {
+        let mut acceptor = listen(address, &subject.options(directory)).unwrap();
         let mut clients = Vec::new();
         let mut served = Vec::new();
         for n in 0..100 {
-            let mut client = Peer::sending(connect(address, &subject.options()).unwrap(), pattern(n, 1000));
+            let mut client = Peer::sending(connect(address, &subject.options(directory)).unwrap(), pattern(n, 1000));
             client.go_on().unwrap();
             clients.push(client);
         }
@@ -108,13 +112,18 @@ pub(crate) fn many_connections_at_once(subject: Subject) {
 /// Descriptors and memory do not grow with the number of connections that came and went. Counted in a process of its own, where no
 /// other test opens any: see [`alone`].
 pub(crate) fn a_thousand_connects_leave_nothing(alone_test: &str) {
-    let output = Command::new(std::env::current_exe().unwrap())
+    let output = count_alone(alone_test);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains(COUNTED), "it did not run");
+}
+
+/// Lets [`alone`] count.
+pub(crate) fn count_alone(alone_test: &str) -> std::process::Output {
+    Command::new(std::env::current_exe().unwrap())
         .args([alone_test, "--exact", "--nocapture"])
         .env(CHILD, "alone")
         .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(String::from_utf8_lossy(&output.stdout).contains(COUNTED), "it did not run");
+        .unwrap()
 }
 
 /// What [`alone`] says when it has counted.
@@ -125,15 +134,16 @@ pub(crate) fn alone(subject: Subject) {
     if std::env::var(CHILD).as_deref() != Ok("alone") {
         return;
     }
-    with(subject, |address, _| {
-        let mut acceptor = listen(address, &subject.options()).unwrap();
+    with(subject, |address, directory| {
+        let mut acceptor = listen(address, &subject.options(directory)).unwrap();
         let mut once = |n: u64| {
-            let mut a = Peer::sending(connect(address, &subject.options()).unwrap(), pattern(n, 100));
+            let mut a = Peer::sending(connect(address, &subject.options(directory)).unwrap(), pattern(n, 100));
             a.go_on().unwrap();
             let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
             drive(&mut a, &mut b, |_, b| b.got.len() == 100).unwrap();
         };
-        (0..50).for_each(&mut once);
+        // Until as many have ended a moment ago, and are still remembered, as ever will have.
+        (0..300).for_each(&mut once);
         let before = measure();
         (0..1000).for_each(&mut once);
         let after = measure();
@@ -153,8 +163,8 @@ fn measure() -> (usize, usize) {
 
 /// Where nobody listens, the error says where, and what to do.
 pub(crate) fn nobody_there_is_an_error_or_an_end(subject: Subject) {
-    with(subject, |address, _| {
-        let error = match connect(address, &subject.options()) {
+    with(subject, |address, directory| {
+        let error = match connect(address, &subject.options(directory)) {
             Err(error) => error.to_string(),
             // Datagrams cannot know at once.
             Ok(transport) => {
@@ -181,11 +191,11 @@ pub(crate) fn a_stale_socket_is_replaced_and_a_live_one_refused(subject: Subject
             Address::UnixDatagram(_) => drop(std::os::unix::net::UnixDatagram::bind(&path).unwrap()),
             _ => drop(std::os::unix::net::UnixListener::bind(&path).unwrap()),
         }
-        let mut acceptor = listen(address, &subject.options()).unwrap();
+        let mut acceptor = listen(address, &subject.options(directory)).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let error = listen(address, &subject.options()).unwrap_err().to_string();
+        let error = listen(address, &subject.options(directory)).unwrap_err().to_string();
         assert!(error.contains("another process is listening") && error.contains(path.to_str().unwrap()), "{error}");
-        let mut a = Peer::sending(connect(address, &subject.options()).unwrap(), b"still there?".to_vec());
+        let mut a = Peer::sending(connect(address, &subject.options(directory)).unwrap(), b"still there?".to_vec());
         a.go_on().unwrap();
         // The refused one looked whether somebody lives; that may have been a connection.
         let mut b = Peer::new(accept(&mut *acceptor, &mut [&mut *a.transport]));
@@ -205,7 +215,7 @@ pub(crate) fn garbage_hurts_nobody_else(subject: Subject) {
     use std::io::Write;
     with(subject, |address, directory| {
         let path = directory.join("socket");
-        let mut acceptor = listen(address, &subject.options()).unwrap();
+        let mut acceptor = listen(address, &subject.options(directory)).unwrap();
         let mut strangers = Vec::new();
         for n in 0..20_usize {
             let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
@@ -214,7 +224,7 @@ pub(crate) fn garbage_hurts_nobody_else(subject: Subject) {
                 strangers.push(stream);
             }
         }
-        let mut a = Peer::sending(connect(address, &subject.options()).unwrap(), pattern(99, 5000));
+        let mut a = Peer::sending(connect(address, &subject.options(directory)).unwrap(), pattern(99, 5000));
         a.go_on().unwrap();
         let mut served: Vec<Peer> = Vec::new();
         let start = now();
@@ -232,18 +242,21 @@ pub(crate) fn garbage_hurts_nobody_else(subject: Subject) {
 pub(crate) fn another_transport_is_refused(subject: Subject) {
     with(subject, |address, directory| {
         let path = directory.join("socket");
-        let (Address::Ring(_), server) = (address, listen(address, &subject.options()).unwrap()) else { return };
+        let (Address::Ring(_), server) = (address, listen(address, &subject.options(directory)).unwrap()) else {
+            return;
+        };
         let mut server = server;
         // A ring that is called as a stream: the stranger's first bytes are no bells.
-        let mut a = Peer::sending(connect(&Address::Unix(path.clone()), &subject.options()).unwrap(), pattern(1, 100));
+        let mut a =
+            Peer::sending(connect(&Address::Unix(path.clone()), &subject.options(directory)).unwrap(), pattern(1, 100));
         a.go_on().unwrap();
         let mut b = accept(&mut *server, &mut [&mut *a.transport]);
         let error = b.receive(now(), &mut [0; 100]).unwrap_err().to_string();
         assert!(error.contains("other end of the rings"), "{error}");
         drop((a, b, server));
         // A stream that is called as a ring: what it says is no greeting.
-        let mut server = listen(&Address::Unix(path.clone()), &subject.options()).unwrap();
-        let mut a = connect(&Address::Ring(path), &subject.options()).unwrap();
+        let mut server = listen(&Address::Unix(path.clone()), &subject.options(directory)).unwrap();
+        let mut a = connect(&Address::Ring(path), &subject.options(directory)).unwrap();
         let mut b = Peer::sending(accept(&mut *server, &mut [&mut *a]), b"welcome, whoever you are".to_vec());
         b.go_on().unwrap();
         let error = loop {

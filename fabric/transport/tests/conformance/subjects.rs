@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::quic::{QuicAcceptor, QuicTransport};
-use telegraphos_transport::{Acceptor, Address, HostPort, InProcess, Options, Transport, connect, listen};
+use telegraphos_transport::quic::{Bug, QuicOptions};
+use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport, connect, listen};
 
 use super::drive::accept;
 use super::pki::Cluster;
@@ -19,8 +19,10 @@ pub(crate) enum Subject {
     Address(&'static str),
     /// The same with faults on both ends.
     Faulty(&'static str, &'static str),
-    /// Between two processes of a cluster made for it, at any free port, with these faults below.
+    /// Between processes that have one certificate, made for it, with these faults below.
     Quic(&'static str),
+    /// The same with a deliberate bug.
+    QuicWith(Bug),
     /// Both ends at once.
     InProcess,
 }
@@ -50,8 +52,25 @@ fn port() -> u16 {
     }
 }
 
+/// The certificate of both ends, in files of the test's own directory; a child finds what its parent has made.
+fn certificate(directory: &Path) -> QuicOptions {
+    const FILES: [&str; 3] = ["ca.pem", "x.pem", "x.key"];
+    let [ca, certificate, key] = FILES.map(|name| directory.join(name));
+    if !key.exists() {
+        let cluster = Cluster::new();
+        cluster.process("x", &["x"]);
+        // With its mode.
+        for name in FILES {
+            std::fs::copy(cluster.path(name), directory.join(name)).unwrap();
+        }
+    }
+    let peers = vec!["x".parse().unwrap()];
+    QuicOptions { certificate, key, peers_ca: Some(ca), peers, addresses: Vec::new() }
+}
+
 impl Subject {
-    pub(crate) fn options(self) -> Options {
+    /// `directory`: the test's own.
+    pub(crate) fn options(self, directory: &Path) -> Options {
         let faults = match self {
             Subject::Faulty(_, plan) | Subject::Quic(plan) => {
                 Some(LinkFaults::new("test", 1).with(plan.parse().unwrap()))
@@ -59,40 +78,38 @@ impl Subject {
             _ => None,
         };
         // A killed peer of datagrams is noticed by its silence.
-        Options { buffer: BUFFER, faults, silence: 6_000_000, ..Options::default() }
+        let mut options = Options { buffer: BUFFER, faults, silence: 6_000_000, ..Options::default() };
+        if matches!(self, Subject::Quic(_) | Subject::QuicWith(_)) {
+            options.quic = Some(certificate(directory));
+        }
+        if let Subject::QuicWith(bug) = self {
+            options.quic_bug = Some(bug);
+        }
+        options
     }
 
     pub(crate) fn address(self, directory: &Path) -> Option<Address> {
-        match self {
-            Subject::Address(text) | Subject::Faulty(text, _) => {
-                let text = text.replace("{}", directory.to_str().unwrap());
-                Some(text.replace("{port}", &port().to_string()).parse().unwrap())
-            }
-            Subject::Quic(_) | Subject::InProcess => None,
-        }
+        let text = match self {
+            Subject::Address(text) | Subject::Faulty(text, _) => text,
+            Subject::Quic(_) | Subject::QuicWith(_) => "quic:127.0.0.1:{port}",
+            Subject::InProcess => return None,
+        };
+        let text = text.replace("{}", directory.to_str().unwrap());
+        Some(text.replace("{port}", &port().to_string()).parse().unwrap())
     }
 
     pub(crate) fn pair(self) -> Pair {
         let directory = tempfile::tempdir().unwrap();
+        let options = self.options(directory.path());
         match self.address(directory.path()) {
             Some(address) => {
-                let mut acceptor = listen(&address, &self.options()).unwrap();
-                let mut a = connect(&address, &self.options()).unwrap();
+                let mut acceptor = listen(&address, &options).unwrap();
+                let mut a = connect(&address, &options).unwrap();
                 let b = accept(&mut *acceptor, &mut [&mut *a]);
                 Pair { a, b, _acceptor: Some(acceptor), _directory: directory }
             }
-            None if matches!(self, Subject::Quic(_)) => {
-                let cluster = Cluster::new();
-                let options = |name, peer| Options { quic: Some(cluster.process(name, &[peer])), ..self.options() };
-                let at = |port| HostPort { host: "127.0.0.1".to_owned(), port };
-                let mut acceptor = QuicAcceptor::bind(&at(0), &options("b", "a")).unwrap();
-                let port = acceptor.local().port();
-                let mut a = QuicTransport::connect(&at(port), &options("a", "b")).unwrap();
-                let b = accept(&mut acceptor, &mut [&mut a]);
-                Pair { a: Box::new(a), b, _acceptor: Some(Box::new(acceptor)), _directory: directory }
-            }
             None => {
-                let (a, b) = InProcess::pair(&self.options()).unwrap();
+                let (a, b) = InProcess::pair(&options).unwrap();
                 Pair { a: Box::new(a), b: Box::new(b), _acceptor: None, _directory: directory }
             }
         }

@@ -54,6 +54,7 @@ impl Cluster {
             key: write(&self.path(&format!("{name}.key")), &key.serialize_pem()),
             peers_ca: Some(self.path("ca.pem")),
             peers: peers.iter().map(|peer| peer.parse::<Peer>().unwrap()).collect(),
+            addresses: Vec::new(),
         }
     }
 

@@ -28,7 +28,8 @@ It prints, with medians and the tenths below and above:
   RATIO op=store x=... low=... high=...      to the same access of pci-testdev, round by round
   COPY op=put size=... ns=... low=... high=...   one block copy; op: put, get, or loads (a loop of trapped loads instead)
 op: store and load are single accesses with pauses; stream-issue and stream-arrived are per store of a stream, until the
-last store returned and until quiet; self-store and self-load are to this node's own memory by way of the board;
+last store returned and until quiet; stream-10000 and batch-100 are per store of 10 000, in a row or in batches of 100 with quiet in
+between, until the last store (of the batch) returned, as ratios to store; self-store and self-load are to this node's own memory by way of the board;
 quiet is one with nothing outstanding; store8 and load8 move one byte, as those of pci-testdev do. launch-context,
 launch-special and launch-plain are one fetch-and-add from launch to result in each style, as ratios to launch-plain.
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
@@ -92,13 +93,15 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
 }
 
 /// The operations, in the order of a round.
-const OPS: [&str; 14] = [
+const OPS: [&str; 16] = [
     "testdev-store",
     "testdev-load",
     "store",
     "store8",
     "stream-issue",
     "stream-arrived",
+    "stream-10000",
+    "batch-100",
     "load",
     "load8",
     "self-store",
@@ -108,6 +111,12 @@ const OPS: [&str; 14] = [
     "launch-special",
     "launch-plain",
 ];
+
+/// Place of "store" among them.
+const SINGLE_STORE: usize = 2;
+/// Stores of each of the two regimes of SPEC item 29, and of one batch.
+const REGIME: u64 = 10_000;
+const BATCH: u64 = 100;
 
 /// Bytes of the segment: the longest copy.
 const DATA: u64 = 16 << 20;
@@ -135,7 +144,11 @@ fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
         }
     }
     for (index, op) in OPS.iter().enumerate().skip(2) {
-        let base = if op.starts_with("launch") { OPS.len() - 1 } else { usize::from(op.contains("load")) };
+        let base = match *op {
+            op if op.starts_with("launch") => OPS.len() - 1,
+            "stream-10000" | "batch-100" => SINGLE_STORE,
+            op => usize::from(op.contains("load")),
+        };
         let values: Vec<f64> = samples.iter().map(|s| s[index] / s[base]).filter(|v| v.is_finite()).collect();
         if let Some(Summary { median, low, high }) = Summary::of(&values) {
             println!("RATIO op={op} x={median:.2} low={low:.2} high={high:.2} to={}", OPS[base]);
@@ -243,6 +256,21 @@ fn one_round(
     let issue = nanoseconds(begun, options.stream.max(1));
     remote.quiet()?;
     let arrived = nanoseconds(begun, options.stream.max(1));
+    // The network is quiet before each batch, which is not counted.
+    let regime = |batch: u64| -> Outcome<f64> {
+        let mut total = 0.0;
+        for first in (0..REGIME).step_by(batch as usize) {
+            let begun = Instant::now();
+            for index in first..first + batch {
+                // SAFETY: as above.
+                unsafe { raw::store::<u64>(window, index % 8192 * 8, index) };
+            }
+            total += nanoseconds(begun, 1);
+            remote.quiet()?;
+        }
+        Ok(total / REGIME as f64)
+    };
+    let (stream_10000, batch_100) = (regime(REGIME)?, regime(BATCH)?);
     // SAFETY: as above.
     let load = batch(SINGLE, &mut |i| unsafe {
         raw::load::<u64>(window, i * 8);
@@ -272,7 +300,21 @@ fn one_round(
     };
     let [context, special, plain] =
         [launch(LaunchStyle::Context)?, launch(LaunchStyle::Special)?, launch(LaunchStyle::Plain)?];
-    let accesses = [test_store, test_load, store, store8, issue, arrived, load, load8, self_store, self_load, quiet];
+    let accesses = [
+        test_store,
+        test_load,
+        store,
+        store8,
+        issue,
+        arrived,
+        stream_10000,
+        batch_100,
+        load,
+        load8,
+        self_store,
+        self_load,
+        quiet,
+    ];
     let mut all = [0.0; OPS.len()];
     all[..accesses.len()].copy_from_slice(&accesses);
     all[accesses.len()..].copy_from_slice(&[context, special, plain]);

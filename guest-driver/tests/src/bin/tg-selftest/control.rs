@@ -79,10 +79,10 @@ pub(crate) fn listed_nodes(context: &mut Context<'_>) -> Verdict {
     let right = context.node().import(peers.right(), &for_left).open()?;
     right.put64(0, 9)?;
     right.quiet()?;
-    refused("an import by a node not listed", context.node().import(peers.right(), &for_nobody).open(), libc::EACCES)?;
+    refused("an import by a node not listed", context.node().import(peers.right(), &for_nobody).open(), libc::ENOENT)?;
     if peers.all.len() > 2 {
         let stranger = context.node().import(peers.ring(2), &for_left).open();
-        refused("an import by another node than the listed one", stranger, libc::EACCES)?;
+        refused("an import by another node than the listed one", stranger, libc::ENOENT)?;
     }
     context.sync()?;
     same("the word from the listed node", admitted.load::<u64>(0)?, 9)?;
@@ -92,14 +92,7 @@ pub(crate) fn listed_nodes(context: &mut Context<'_>) -> Verdict {
 
 pub(crate) fn limits(context: &mut Context<'_>) -> Verdict {
     let node = context.node();
-    let longest = format!("{:é<1$}", context.name("x"), NAME_MAX);
-    let longest: String = longest
-        .chars()
-        .scan(0, |bytes, c| {
-            *bytes += c.len_utf8();
-            (*bytes <= NAME_MAX).then_some(c)
-        })
-        .collect();
+    let longest = format!("{:~<1$}", context.name("x "), NAME_MAX);
     let segment = node.export(&longest, 1).mode(0o606).create()?;
     let own = node.import(node.id(), &longest).open()?;
     same("the size of a segment of one byte", own.size(), 1)?;
@@ -107,6 +100,9 @@ pub(crate) fn limits(context: &mut Context<'_>) -> Verdict {
     own.quiet()?;
     same("its byte", segment.load::<u8>(0)?, 7)?;
     refused("a name of 64 bytes", node.export(&"x".repeat(NAME_MAX + 1), 1).create(), libc::EINVAL)?;
+    for forged in ["a\nb", "\u{1b}[2J", "a\u{7f}", "\u{e9}"] {
+        refused("a name that is not printable ASCII", node.export(forged, 1).create(), libc::EINVAL)?;
+    }
     refused("an empty name", node.export("", 1).create(), libc::EINVAL)?;
     refused("a size of 0", node.export(&context.name("zero"), 0).create(), libc::EINVAL)?;
     let window = node.info()?.window_size;

@@ -194,10 +194,10 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     refused("an import with a wrong secret", import(1).secret(*b"sixteen bytes 0f").open(), libc::EACCES)?;
     let one = import(1).secret(secret).open()?;
     let two = import(2).open()?;
-    refused("an import by a node not listed", import(3).open(), libc::EACCES)?;
+    refused("an import by a node not listed", import(3).open(), libc::ENOENT)?;
     if context.peers.all.len() > 2 {
         let stranger = Queue::import(node, context.peers.ring(2), &names[2]).open();
-        refused("an import by another node than the listed one", stranger, libc::EACCES)?;
+        refused("an import by another node than the listed one", stranger, libc::ENOENT)?;
     }
     refused("an import of a missing name", Queue::import(node, right, "no such queue").open(), libc::ENOENT)?;
     refused("a name taken twice", Queue::create(node, &names[0]).create(), libc::EEXIST)?;

@@ -167,13 +167,13 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     refused("joining with a wrong secret", join(&name).secret(*b"sixteen bytes 0f").open(), libc::EACCES)?;
     let copy = join(&name).secret(secret).open()?;
     same("the word", copy.load::<u64>(0)?, 11)?;
-    refused("joining though no node is listed", join(&closed).open(), libc::EACCES)?;
+    refused("joining though no node is listed", join(&closed).open(), libc::ENOENT)?;
     let listed_copy = join(&listed).open()?;
     listed_copy.store(0, 12u64)?;
     listed_copy.quiet_timeout(SOON)?;
     if context.peers.all.len() > 2 {
         let stranger = Replicated::join(node, context.peers.ring(2), &listed).mode(0o606).open();
-        refused("joining by another node than the listed one", stranger, libc::EACCES)?;
+        refused("joining by another node than the listed one", stranger, libc::ENOENT)?;
     }
     context.sync()?;
     same("the word of the listed node", for_left.load::<u64>(0)?, 12)?;

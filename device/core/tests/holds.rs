@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hold slots and names: who may have how many, and what a node learns of segments that are not for it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::{Cluster, EXPORTS, name64};
+use hib_core::{Bug, Event, Notice};
+use telegraphos_wire::admin::{self, Command, Completion};
+use telegraphos_wire::queue::Shape;
+use telegraphos_wire::{Body, Rights, Status, UNIT, WindowLayout};
+
+/// Four nodes; node 0 has two queues and hold slots for 32 imports of queues.
+fn with_queues(bug: Option<Bug>) -> Cluster {
+    let mut c = Cluster::new(4, 1, |config| {
+        config.bug = bug;
+        config.hold = 8;
+        config.holds = 256;
+        config.window = WindowLayout::new(3, 22).unwrap();
+    });
+    for (page, name) in [(0, "a"), (1, "b")] {
+        c.make_queue(0, name, page, Shape::new(64, 8).unwrap());
+    }
+    c
+}
+
+/// Imports a queue until it is refused; how many imports it has got.
+fn import_all(c: &mut Cluster, id: u16, name: &str, first: u16) -> u16 {
+    for n in 0..100 {
+        let import = first + n;
+        let command = c.import_command(id, 0, name, import, import.into());
+        let done = c.admin(id, command);
+        match Status::from_u16(done.status as u16) {
+            Status::Ok => {}
+            Status::NoHold => return n,
+            other => panic!("import {import}: {other:?}"),
+        }
+    }
+    100
+}
+
+#[test]
+fn one_sender_leaves_hold_slots_to_the_others() {
+    let mut c = with_queues(None);
+    assert_eq!(import_all(&mut c, 1, "a", 0), 4, "half of a node's part is for one queue");
+    assert!(c.nodes[0].notices.iter().any(|n| matches!(n, Notice::NoHold { from: 1, page: 0, imports: 5 })));
+    // Guaranteed whatever the others have: 16 of 32 for 8 nodes.
+    for id in 2..4 {
+        assert!(import_all(&mut c, id, "a", 0) >= 2, "node {id}");
+    }
+    // What is given back is there again, and a node that goes gives all back.
+    for number in 0..4 {
+        let close = Command { opcode: admin::IMPORT_CLEAR, import: number, ..Command::default() };
+        assert_eq!(c.admin(1, close).status, 0);
+    }
+    c.settle();
+    assert_eq!(import_all(&mut c, 1, "a", 0), 4);
+    c.event(0, Event::NodeDown { node: 1 });
+    c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000 });
+    assert!(import_all(&mut c, 2, "b", 32) >= 4);
+    // As it was: the first takes all.
+    let mut c = with_queues(Some(Bug::UnsharedHolds));
+    let first = import_all_slots(&mut c, 1);
+    assert_eq!((first, import_all(&mut c, 2, "a", 0)), (32, 0));
+}
+
+/// All hold slots, by both windows of slots that a node has.
+fn import_all_slots(c: &mut Cluster, id: u16) -> u16 {
+    import_all(c, id, "a", 0) + import_all(c, id, "b", 40)
+}
+
+fn believes(bug: Option<Bug>) -> u32 {
+    let mut c = Cluster::new(2, 1, |config| {
+        config.bug = bug;
+        config.hold = 8;
+    });
+    c.make_queue(0, "a", 0, Shape::new(64, 8).unwrap());
+    c.tamper = Some(|packet| {
+        if let Body::ReserveReply { holds, .. } = &mut packet.body {
+            *holds = u32::MAX;
+        }
+    });
+    c.import(1, 0, "a", 5, 5);
+    for value in 0..100 {
+        c.enqueue(1, 0, 5, 8, value);
+    }
+    c.nodes[1].hib.elements_under_way(5)
+}
+
+#[test]
+fn a_receiver_is_not_believed_more_hold_slots_than_were_asked_for() {
+    assert_eq!(believes(None), 8);
+    assert_eq!(believes(Some(Bug::BelieveHolds)), 100);
+}
+
+/// Opens and closes imports of a queue whose node answers nothing any more: requests that wait stay few.
+#[test]
+fn hold_slots_are_given_back_by_one_request_at_a_time() {
+    let mut c = Cluster::new(2, 1, |config| config.window = WindowLayout::new(3, 22).unwrap());
+    c.make_queue(0, "a", 0, Shape::new(64, 8).unwrap());
+    let command = c.import_command(1, 0, "a", 5, 5);
+    c.settle();
+    let before = c.packets;
+    for _ in 0..50 {
+        assert_eq!(c.admin(1, command).status, 0);
+        assert_eq!(c.admin(1, Command { opcode: admin::IMPORT_CLEAR, import: 5, ..Command::default() }).status, 0);
+    }
+    c.settle();
+    println!("{} packets", c.packets - before);
+    // In the end the queue's node knows that none is left.
+    assert_eq!(import_all(&mut c, 1, "a", 10), 8192 / 32 / 4 / 2);
+}
+
+fn publish(c: &mut Cluster, generation: u64, name: [u8; 64]) -> Status {
+    let command = Command {
+        opcode: admin::SEGMENT_PUBLISH,
+        index: 0,
+        count: 1,
+        length: UNIT,
+        generation,
+        rights_owner: 7,
+        rights_others: 7,
+        name,
+        ..Command::default()
+    };
+    Status::from_u16(c.admin(0, command).status as u16)
+}
+
+fn grant(c: &mut Cluster, nodes: [u64; 4]) -> u64 {
+    let command = Command {
+        opcode: admin::GRANT_SET,
+        index: 0,
+        count: 1,
+        address: EXPORTS,
+        length: UNIT,
+        rights: 7,
+        nodes,
+        ..Command::default()
+    };
+    let done = c.admin(0, command);
+    assert_eq!(done.status, 0);
+    done.generation
+}
+
+fn names_for_one_page(bug: Option<Bug>) -> usize {
+    let mut c = Cluster::new(2, 1, |config| {
+        config.export_pages = 16;
+        config.bug = bug;
+    });
+    let generation = grant(&mut c, [u64::MAX; 4]);
+    let published = (0..100).take_while(|n| match publish(&mut c, generation, name64(&format!("n{n}"))) {
+        Status::Ok => true,
+        Status::NoSpace => false,
+        other => panic!("{other:?}"),
+    });
+    let published = published.count();
+    // Withdrawn, there is room again; and a reset leaves none of them.
+    let withdraw = Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("n3"), ..Command::default() };
+    assert_eq!(c.admin(0, withdraw).status, 0);
+    assert_eq!(publish(&mut c, generation, name64("again")), Status::Ok);
+    c.event(0, Event::Reset);
+    c.settle();
+    c.start(0);
+    let generation = grant(&mut c, [u64::MAX; 4]);
+    assert_eq!(publish(&mut c, generation, name64("n0")), Status::Ok);
+    published
+}
+
+#[test]
+fn names_are_bounded_by_the_pages_of_the_board_and_go_with_a_reset() {
+    assert_eq!(names_for_one_page(None), 16);
+    assert_eq!(names_for_one_page(Some(Bug::EndlessNames)), 100);
+}
+
+#[test]
+fn names_are_printable() {
+    let mut c = Cluster::new(2, 1, |_| {});
+    let generation = grant(&mut c, [u64::MAX; 4]);
+    let long: String = "x".repeat(63);
+    for good in ["a", "a name", "~!\"#%/\\", &long] {
+        assert_eq!(publish(&mut c, generation, name64(good)), Status::Ok, "{good}");
+    }
+    let mut behind = name64("ab");
+    behind[5] = b'c';
+    let bad = ["", "a\nhib 0: all is well", "\u{1b}[2J", "a\u{7f}", "gr\u{f6}\u{df}e", "tab\t"].map(name64);
+    for bad in bad.into_iter().chain([[b'x'; 64], behind]) {
+        assert_eq!(publish(&mut c, generation, bad), Status::BadName, "{}", bad.escape_ascii());
+        let lookup = Command { opcode: admin::LOOKUP, node: 0, name: bad, ..Command::default() };
+        assert_eq!(c.admin(1, lookup).status, Status::BadName as u32);
+    }
+}
+
+/// What a node is told of a name, with its own number left out.
+fn answer(c: &mut Cluster, id: u16, name: &str, secret: [u8; 16]) -> Completion {
+    let lookup = Command { opcode: admin::LOOKUP, node: 0, name: name64(name), secret, ..Command::default() };
+    Completion { seq: 0, ..c.admin(id, lookup) }
+}
+
+fn probed(bug: Option<Bug>) -> bool {
+    let mut c = Cluster::new(3, 1, |config| config.bug = bug);
+    let generation = grant(&mut c, [0b010, 0, 0, 0]);
+    let secret = [7; 16];
+    let command = Command {
+        opcode: admin::SEGMENT_PUBLISH,
+        index: 0,
+        count: 1,
+        length: UNIT,
+        generation,
+        rights_owner: Rights::READ.0,
+        rights_others: Rights::READ.0,
+        secret,
+        name: name64("treasure"),
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, command).status, 0);
+    assert_eq!(answer(&mut c, 1, "treasure", secret).status, 0);
+    assert_eq!(answer(&mut c, 1, "treasure", [0; 16]).status, Status::Denied as u32);
+    let none = answer(&mut c, 2, "nothing", secret);
+    assert_eq!(none.status, Status::NoSegment as u32);
+    [secret, [0; 16]].into_iter().any(|secret| answer(&mut c, 2, "treasure", secret) != none)
+}
+
+#[test]
+fn a_node_that_is_not_admitted_cannot_tell_a_segment_from_none() {
+    assert!(!probed(None));
+    assert!(probed(Some(Bug::TellOfSegments)));
+    // Nor one whose grant has gone.
+    let mut c = Cluster::new(2, 1, |_| {});
+    let generation = grant(&mut c, [u64::MAX; 4]);
+    assert_eq!(publish(&mut c, generation, name64("gone")), Status::Ok);
+    let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
+    assert_eq!(c.admin(0, clear).status, 0);
+    assert_eq!(answer(&mut c, 1, "gone", [0; 16]), answer(&mut c, 1, "none", [0; 16]));
+}

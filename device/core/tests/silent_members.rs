@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies and homes that do not answer, and pages that are replicated no more: what is refused, who goes on, and what is used up
+//! (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+
+mod common;
+
+use common::replicas::{
+    FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, replicated, set, set_page, store, word,
+};
+use common::{Cluster, EXPORTS, over_seeds};
+use hib_core::{Action, Bug, Event, Notice, Step, StepResult};
+use std::collections::VecDeque;
+use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::context::{Launch, Operation};
+use telegraphos_wire::{
+    AtomicOp, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, Packet, RemoteAddr, Status, UNIT, event,
+};
+
+fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
+    Status::from_u16(c.admin(id, command.into()).status as u16)
+}
+
+fn clear(page: u32) -> Command {
+    Command { opcode: admin::REPLICA_CLEAR, index: page, ..Command::default() }
+}
+
+// ---- E20: between REPLICA_CLEAR and GRANT_CLEAR ----
+
+/// A copy launches an atomic, and a node without a copy stores, while the home resigns. What is acknowledged, all copies have.
+fn resigns(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = cluster(net, 4, seed, bug, |_| {});
+    for id in 0..3 {
+        assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
+    }
+    // Node 3 has no copy: an ordinary import of the home's page.
+    c.import(3, 0, "page", 11, 11);
+    let cookie = c.cookie();
+    let operation = Operation::Atomic { op: AtomicOp::Add, size: 8 };
+    let address = c.address(1, OWN.into(), 8);
+    for step in Cluster::atomic_steps(Launch { operation, notify: false, cookie }, 1, 0, address) {
+        c.launch_step(1, 0, 1, step);
+    }
+    let address = c.address(0, 11, 64);
+    c.store(3, address, 8, 7);
+    c.start_quiet(3, 0, 11, 99);
+    for _ in 0..c.rng.below(30) {
+        c.step();
+    }
+    c.post(0, clear(0));
+    c.settle();
+    let (atomic, stored) = (c.finish(1, 0, 1, cookie).0, c.quiet_word(3, 0));
+    assert_eq!(stored.1, 99);
+    for (acknowledged, at, value) in [(atomic.is_ok(), 8, 1), (stored.0 == 0, 64, 7)] {
+        let found = [0, 1, 2].map(|id| word(&c, id, at));
+        if acknowledged && found != [value; 3] {
+            return Err(format!("E20: acknowledged, and the copies have {found:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
+    for net in NETS {
+        over_seeds(200, 10_000, |seed| resigns(net, seed, None));
+        finds("a change of a page that has resigned", |seed| resigns(net, seed, Some(Bug::ServeResigned)));
+    }
+    // It can be read, is granted anew as an ordinary page, or is replicated again.
+    let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
+    c.import(2, 0, "page", 11, 11);
+    let home = c.address(0, 11, 0);
+    assert_eq!(status(&mut c, 0, clear(0)), Status::Ok);
+    assert_eq!(c.load(2, home, 8), 0);
+    store(&mut c, 0, 0, 8, 5);
+    assert_eq!(c.quiet(0, OWN.into(), 5), Status::NotHome as u16, "its own processors' stores, too");
+    assert_eq!(word(&c, 0, 0), 0);
+    c.admin(0, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+    assert_eq!(join(&mut c, 0, 0, admin::COUNTERS), Status::Ok);
+    store(&mut c, 0, 0, 8, 6);
+    assert_eq!(c.quiet(0, OWN.into(), 6), 0);
+}
+
+// ---- a copy that does not acknowledge ----
+
+const LIMIT: u64 = 2_000_000;
+
+/// The driver of a node, which unmaps what has become invalid; `seen` events before.
+fn unmap(c: &mut Cluster, id: u16) {
+    for (kind, _, value) in c.take_events(id) {
+        if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
+            c.post(id, Command { opcode: admin::REPLICA_INVALID, index: (value >> 32) as u32, ..Command::default() });
+        }
+    }
+}
+
+fn settle(c: &mut Cluster, drivers: &[u16]) {
+    for _ in 0..20 {
+        c.settle();
+        drivers.iter().for_each(|id| unmap(c, *id));
+    }
+    c.settle();
+}
+
+/// Node 0 is the home of a page, node 2 that of another; node 3's driver unmaps nothing. Nodes 1 and 2 store far more than their windows take.
+fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
+    const STORES: u64 = 40;
+    let mut c = replicated(net, 4, 5, admin::INVALIDATE, bug, |_| {});
+    let drivers = [0, 1, 2];
+    // Another page, whose home is node 2, and an ordinary one of node 0.
+    let other = OWN + 1;
+    for id in 1..3 {
+        c.export(id, "other", 1, 1, RIGHTS);
+    }
+    let command = Command { taken: 30, ..c.import_command(1, 1, "other", other, other.into()) };
+    assert_eq!(status(&mut c, 1, command), Status::Ok);
+    for id in [2, 1] {
+        let command = set_page(&mut c, id, 2, "other", 1, admin::COUNTERS);
+        assert_eq!(status(&mut c, id, command), Status::Ok);
+    }
+    c.export(0, "plain", 2, 1, RIGHTS);
+    c.import(1, 0, "plain", 12, 12);
+    for value in 1..=STORES {
+        store(&mut c, 1, 0, 8, value);
+    }
+    c.start_quiet(1, 0, OWN.into(), 1000);
+    settle(&mut c, &drivers);
+    assert_ne!(c.quiet_word(1, 0).1, 1000, "node 3 still has it mapped");
+    // All else goes on meanwhile: stores to the same home, and those to replicated pages of other homes.
+    let plain = c.address(0, 12, 0);
+    let elsewhere = c.address(1, other.into(), 0);
+    for value in 1..=STORES {
+        c.store(1, plain, 8, value);
+        c.store(1, elsewhere, 8, 100 + value);
+    }
+    c.start_quiet(1, 1, 12, 1001);
+    c.start_quiet(1, 2, other.into(), 1002);
+    settle(&mut c, &drivers);
+    let words = [c.ram_u64(0, EXPORTS + 2 * UNIT), c.ram_u64(2, EXPORTS + UNIT)];
+    let done = [c.quiet_word(1, 1), c.quiet_word(1, 2)];
+    if words != [STORES, 100 + STORES] || done != [(0, 1001), (0, 1002)] {
+        return Err(format!("held up by one page's silent copy: {words:?}, {done:?}"));
+    }
+    // After the limit the silent copy is none, and everything of the page goes on, in order.
+    c.event(0, Event::Tick { now: LIMIT + 1 });
+    settle(&mut c, &drivers);
+    if c.quiet_word(1, 0) != (0, 1000) {
+        return Err(format!("the silent copy is waited for: {:?}", c.quiet_word(1, 0)));
+    }
+    assert_eq!(word(&c, 0, 0), STORES);
+    let told = (event::REPLICA, telegraphos_wire::packet::NO_NODE);
+    let orphaned = u64::from(Status::Timeout as u16) << 16 | event::REPLICA_ORPHANED;
+    let events = c.events(3, 64);
+    assert!(events.iter().any(|e| (e.0, e.1) == told && e.2 & orphaned == orphaned), "{net:?}: {events:?}");
+    assert_eq!(c.nodes[0].hib.counters().silent_copies, 1);
+    assert!(c.nodes[0].notices.contains(&Notice::SilentCopy { node: 3, page: 0 }));
+    // The others are copies still, or again.
+    let again = set(&mut c, 2, 0, admin::INVALIDATE);
+    assert_eq!(status(&mut c, 2, again), Status::Ok);
+    store(&mut c, 1, 8, 8, 77);
+    c.start_quiet(1, 0, OWN.into(), 1003);
+    settle(&mut c, &drivers);
+    assert_eq!((c.quiet_word(1, 0), word(&c, 0, 8)), ((0, 1003), 77));
+    // It is not one again at once: it would hold all up again. Later it is.
+    assert_eq!(status(&mut c, 3, clear(0)), Status::Ok);
+    let command = set(&mut c, 3, 0, admin::INVALIDATE);
+    assert_eq!(status(&mut c, 3, command), Status::Timeout);
+    assert_eq!(status(&mut c, 3, clear(0)), Status::Ok);
+    c.event(0, Event::Tick { now: 10 * LIMIT });
+    assert_eq!(status(&mut c, 3, command), Status::Ok);
+    assert_eq!(word(&c, 3, 8), 77);
+    Ok(())
+}
+
+#[test]
+fn i7_e19_a_silent_copy_is_dropped_and_holds_up_its_page_alone() {
+    for net in NETS {
+        silent_copy(net, None).unwrap();
+        println!("{}", silent_copy(net, Some(Bug::KeepSilentCopies)).unwrap_err());
+        println!("{}", silent_copy(net, Some(Bug::ForwardsShareWindow)).unwrap_err());
+    }
+}
+
+/// A store's acknowledgement waits for the limit and no longer, and no acknowledged store is missing from a copy that is left.
+#[test]
+fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
+    over_seeds(100, 5_000, |seed| {
+        let net = NETS[seed as usize % 3];
+        let mut c = replicated(net, 4, seed, admin::COUNTERS, None, |_| {});
+        // The memory of node 3 takes nothing for a while.
+        store(&mut c, 1, 0, 8, 1);
+        c.hold_next(3, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
+        for value in 2..=20u64 {
+            let id = c.rng.below(3) as u16;
+            store(&mut c, id, value % 4 * 8, 8, value);
+        }
+        for id in 0..3 {
+            c.start_quiet(id, 0, OWN.into(), 50);
+        }
+        c.settle();
+        c.event(0, Event::Tick { now: 3 * LIMIT });
+        c.settle();
+        for id in 0..3 {
+            if c.quiet_word(id, 0) != (0, 50) {
+                return Err(format!("quiet of node {id}: {:?}", c.quiet_word(id, 0)));
+            }
+        }
+        for at in 0..4 {
+            let found = [0, 1, 2].map(|id| word(&c, id, at * 8));
+            if found != [found[0]; 3] {
+                return Err(format!("I7: {found:?}"));
+            }
+        }
+        c.release();
+        c.settle();
+        if c.nodes[3].hib.home_of(0).is_some() {
+            return Err("node 3 believes that it is a copy".into());
+        }
+        Ok(())
+    });
+}
+
+// ---- one board alone ----
+
+/// Lets a board handle events and its steps; what it sends, and blocks that it loads.
+fn handle(c: &mut Cluster, id: u16, event: Event, loads: &mut usize) -> Vec<Packet> {
+    let mut events = VecDeque::from([event]);
+    let mut sent = Vec::new();
+    while let Some(event) = events.pop_front() {
+        let mut out = Vec::new();
+        c.nodes[usize::from(id)].hib.handle(event, &mut out);
+        for action in out {
+            match action {
+                Action::Send(packet) => sent.push(packet),
+                Action::Step { step, op: Step::LoadBlock { length, .. } } => {
+                    *loads += 1;
+                    let result = StepResult::Block(vec![0; length as usize].into());
+                    events.push_back(Event::StepDone { step, result });
+                }
+                Action::Step { step, .. } => events.push_back(Event::StepDone { step, result: StepResult::Stored }),
+                _ => {}
+            }
+        }
+    }
+    sent
+}
+
+fn packet(c: &Cluster, src: NodeId, tag: u32, body: Body) -> Event {
+    let (incarnation, target) = (c.nodes[usize::from(src)].hib.incarnation(), c.nodes[0].hib.incarnation());
+    Event::Packet(Packet { src, dst: 0, tag, incarnation, target, body })
+}
+
+/// A node joins, leaves and joins, and takes nothing: blocks in the home, and whether a store still reaches another copy.
+fn joins_and_leaves(bug: Option<Bug>) -> (usize, bool) {
+    let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, bug, |config| config.credits = [256; 4]);
+    assert_eq!(status(&mut c, 2, clear(0)), Status::Ok);
+    c.settle();
+    let generation = c.lookup(0, 0, "page").generation;
+    c.settle();
+    let at = RemoteAddr { page: 0, offset: 0, generation };
+    let (mut loads, mut fills) = (0, 0);
+    for round in 0..1000 {
+        let join = packet(&c, 2, 2 * round, Body::Join { at, mode: admin::COUNTERS as u16, keep: false });
+        let sent = handle(&mut c, 0, join, &mut loads);
+        fills += sent.iter().filter(|packet| matches!(packet.body, Body::Fill { .. })).count();
+        let leave = packet(&c, 2, 2 * round + 1, Body::Leave { at });
+        handle(&mut c, 0, leave, &mut loads);
+    }
+    println!("{bug:?}: 1000 times joined and left: {loads} blocks loaded, {fills} sent");
+    let address = c.address(0, OWN.into(), 0);
+    let store = Event::Write { bar: hib_core::Bar::Window, offset: address, size: 8, data: 9 };
+    let sent = handle(&mut c, 0, store, &mut loads);
+    (loads, sent.iter().any(|packet| packet.dst == 1 && matches!(packet.body, Body::Reflected { .. })))
+}
+
+#[test]
+fn a_node_that_joins_and_leaves_uses_up_its_own_share_of_blocks_alone() {
+    let (blocks, reaches) = joins_and_leaves(None);
+    assert_eq!((blocks, reaches), (2, true), "two blocks on their way to one node, whatever it joins");
+    let (blocks, reaches) = joins_and_leaves(Some(Bug::FillAtOnce));
+    assert!(blocks > 1000 && !reaches, "{blocks}: all credits of the class are gone");
+}
+
+/// Copies of many pages at once are all filled, whatever their shares; credits from 1 up.
+#[test]
+fn e20_many_copies_at_once_are_all_filled() {
+    for (net, credits) in NETS.into_iter().flat_map(|net| [1, 2, 8, 64].map(|credits| (net, credits))) {
+        let mut c = cluster(net, 4, credits.into(), None, |config| config.credits = [credits; 4]);
+        for page in 1..5u32 {
+            for id in 0..4 {
+                c.export(id, &format!("p{page}"), page, 1, RIGHTS);
+            }
+        }
+        for page in 1..5u32 {
+            let name = format!("p{page}");
+            let command = set_page(&mut c, 0, 0, &name, page, admin::COUNTERS);
+            assert_eq!(status(&mut c, 0, command), Status::Ok);
+            c.poke(0, page, UNIT / 8 - 1, 8, u64::from(page));
+        }
+        let mut slots = Vec::new();
+        for (id, page) in (1..4).flat_map(|id| (1..5u32).map(move |page| (id, page))) {
+            let command = set_page(&mut c, id, 0, &format!("p{page}"), page, admin::COUNTERS);
+            slots.push((id, page, c.post(id, command.into())));
+        }
+        c.settle();
+        for (id, page, slot) in slots {
+            assert_eq!(c.completion(id, slot).status, 0, "{net:?}, {credits} credits, node {id}, page {page}");
+            assert_eq!(c.ram_u64(id, EXPORTS + (u64::from(page) + 1) * UNIT - 8), u64::from(page));
+        }
+    }
+}
+
+/// A requester that ignores its window: the home performs what it has places for.
+#[test]
+fn a_home_bounds_what_waits_for_copies() {
+    let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |config| config.credits = [4096; 4]);
+    let generation = c.lookup(0, 0, "page").generation;
+    c.settle();
+    let at = RemoteAddr { page: 0, offset: 0, generation };
+    let (mut loads, mut sent) = (0, Vec::new());
+    for tag in 0..2000 {
+        let update = packet(
+            &c,
+            1,
+            tag,
+            Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: tag.into() },
+        );
+        sent.extend(handle(&mut c, 0, update, &mut loads));
+    }
+    let performed = sent.iter().filter(|p| p.dst == 2 && matches!(p.body, Body::Reflected { .. })).count();
+    assert_eq!(performed, 256);
+    // The others have their own places.
+    let update = packet(&c, 2, 1, Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 5 });
+    let others = handle(&mut c, 0, update, &mut loads);
+    assert!(others.iter().any(|p| matches!(p.body, Body::Reflected { writer: 2, .. })));
+    // As copies acknowledge, the rest is performed, and all is answered.
+    sent.extend(others);
+    let mut answered = 0;
+    while let Some(p) = sent.pop() {
+        answered += usize::from(matches!(p.body, Body::WriteAck { status: Status::Ok }));
+        if p.class() == Class::Reflected {
+            let ack = packet(&c, p.dst, p.tag, Body::CopyAck { status: Status::Ok });
+            sent.extend(handle(&mut c, 0, ack, &mut loads));
+        }
+    }
+    assert_eq!(answered, 2001);
+}
+
+// ---- a home that does not fill ----
+
+fn silent_home(net: Net, bug: Option<Bug>) -> Result<(), String> {
+    let mut c = cluster(net, 3, 1, bug, |_| {});
+    for id in [0, 2] {
+        assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
+    }
+    let command = set(&mut c, 1, 0, admin::COUNTERS);
+    let slot = c.post(1, command.into());
+    let seq = c.last_command(1);
+    c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. }));
+    c.settle();
+    assert_ne!(c.completion(1, slot).seq, seq);
+    assert!(bug.is_some() || c.nodes[1].hib.deadline().is_some());
+    c.event(1, Event::Tick { now: LIMIT + 1 });
+    c.settle();
+    let done = c.completion(1, slot);
+    if (done.seq, done.status) != (seq, Status::Timeout as u32) {
+        return Err(format!("the join of a home that sends nothing: {done:?}"));
+    }
+    assert!(c.nodes[1].notices.contains(&Notice::SilentHome { page: 0 }));
+    let orphaned = u64::from(Status::Timeout as u16) << 16 | event::REPLICA_ORPHANED;
+    assert!(c.events(1, 64).iter().any(|e| e.0 == event::REPLICA && e.2 & orphaned == orphaned));
+    store(&mut c, 1, 0, 8, 5);
+    assert_eq!(c.quiet(1, OWN.into(), 5), Status::Timeout as u16);
+    // What comes too late fills nothing, and the home forgets the copy. It may join again.
+    c.release();
+    store(&mut c, 2, 0, 8, 6);
+    c.settle();
+    assert_eq!((word(&c, 0, 0), word(&c, 1, 0), word(&c, 2, 0)), (6, 0, 6), "{net:?}");
+    let command = set(&mut c, 1, 0, admin::COUNTERS);
+    assert_eq!(status(&mut c, 1, command), Status::Ok);
+    assert_eq!(word(&c, 1, 0), 6);
+    Ok(())
+}
+
+#[test]
+fn a_home_that_accepts_a_join_and_sends_nothing_is_not_waited_for_without_limit() {
+    for net in NETS {
+        silent_home(net, None).unwrap();
+        println!("{}", silent_home(net, Some(Bug::KeepSilentHomes)).unwrap_err());
+    }
+    // One that sends, slowly, is.
+    let mut c = cluster(FanOut(None), 3, 1, None, |_| {});
+    assert_eq!(join(&mut c, 0, 0, admin::COUNTERS), Status::Ok);
+    let command = set(&mut c, 1, 0, admin::COUNTERS);
+    let slot = c.post(1, command.into());
+    for round in 1..=8 {
+        let block = EXPORTS + (round - 1) * MAX_BLOCK as u64;
+        c.hold_next(0, |step| matches!(step, Step::LoadBlock { address, .. } if *address == block));
+        c.settle();
+        c.event(1, Event::Tick { now: round * (LIMIT - 1) });
+        c.release();
+    }
+    c.settle();
+    assert_eq!(c.completion(1, slot).status, 0, "{:?}", c.nodes[1].notices);
+    assert_eq!(c.nodes[1].hib.home_of(0), Some(0));
+}

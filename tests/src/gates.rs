@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `.ci/run` is a gate: nothing in the environment makes its tests other ones.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What may stay set, since it does not change what is tested: places, programs that are checked before use, and what belongs to
+/// the machine.
+const KEPT: [&str; 11] = [
+    "CARGO",
+    "CARGO_TARGET_DIR",
+    "HOME",
+    "PATH",
+    "TELEGRAPHOS_CACHE",
+    "TELEGRAPHOS_LOG_DIR",
+    "TELEGRAPHOS_QEMU",
+    "TELEGRAPHOS_TSHARK",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+    // Set by Cargo for a build script.
+    "OUT_DIR",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a directory").flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Names of environment variables that the tree reads by their name, and where.
+fn read_by_name() -> BTreeMap<String, PathBuf> {
+    let mut files = Vec::new();
+    sources(&root(), &mut files);
+    assert!(files.len() > 100, "only {} sources were found", files.len());
+    let mut names = BTreeMap::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a source is text");
+        for start in ["env::var(\"", "env::var_os(\""] {
+            for rest in text.split(start).skip(1) {
+                let name = rest.split('"').next().unwrap_or_default();
+                if !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
+                    names.insert(name.to_owned(), file.clone());
+                }
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn ci_unsets_whatever_the_tests_read() {
+    let read = read_by_name();
+    assert!(read.contains_key("TELEGRAPHOS_SEED") && read.contains_key("TELEGRAPHOS_SCALE"), "{read:?}");
+    // Read by the crates that the tests use.
+    let others = ["PROPTEST_CASES", "LOOM_MAX_PREEMPTIONS", "RUST_TEST_THREADS", "RUSTFLAGS", "RUST_LOG"];
+    let names: Vec<&str> = read.keys().map(String::as_str).chain(others).filter(|name| !KEPT.contains(name)).collect();
+    let mut command = Command::new(root().join(".ci/run"));
+    command.arg("environment").envs(names.iter().map(|name| (name, "1")));
+    let output = command.output().expect(".ci/run runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for name in names {
+        let unset = said.lines().any(|line| line == format!("unset: {name}"));
+        assert!(
+            unset,
+            ".ci/run does not unset {name}, which {:?} reads: add it there, or to KEPT here",
+            read.get(name)
+        );
+    }
+}
