@@ -51,6 +51,8 @@ checks! {
     ForgetPresence => "accounts", "joins_bounded";
     BelieveOffer => "accounts", "replies_to_itself";
     UnaskedPerReceiver => "accounts", "unasked_replies";
+    BelieveIncarnation => "accounts", "incarnations_are_left";
+    ShortIncarnation => "accounts", "incarnations_grow";
     ReachOvertakes => "network/main", "life_order";
     KeepDownLocal => "network/main", "presence_told";
     ForgetSession => "network/main", "incarnation_is_new";

@@ -533,7 +533,7 @@ fn stalls_and_depth_are_counted() {
     }
     let counted = |s: &Switch, node: usize| s.statistics().ports[node].classes[Class::Request as usize];
     assert_eq!((counted(&switch, 1).stalls, counted(&switch, 1).depth), (3, 3));
-    assert_eq!((counted(&switch, 0).received_packets, counted(&switch, 0).received_bytes), (3, 3 * 64));
+    assert_eq!((counted(&switch, 0).received_packets, counted(&switch, 0).received_bytes), (3, 3 * 72));
     handle(&mut switch, Event::PortRoom { port: 1, frames: 2 });
     assert_eq!((counted(&switch, 1).sent_packets, counted(&switch, 1).depth), (2, 1));
     handle(&mut switch, Event::PortClosed { port: 1 });

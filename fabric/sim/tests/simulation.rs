@@ -111,8 +111,8 @@ fn a_store_takes_the_sum_of_what_it_passes() {
     ";
     for (flag, trunks) in [("star", 0), ("mesh:2x1", 1), ("mesh:4x1", 2), ("mesh:10x1", 5)] {
         let report = run(text, 2, flag, 3);
-        // A write and its acknowledgement have 64 bytes with the head of the frame, 4 more on a trunk.
-        let links: Time = 64 + 300 + 90 + 64 + 300 + 110;
+        // A write and its acknowledgement have 72 bytes with the head of the frame, 4 more on a trunk.
+        let links: Time = 72 + 300 + 90 + 72 + 300 + 110;
         let trunk = 700 + 90;
         let expected = (2 * (links + trunks * trunk) + 60) * NANOSECOND + 2 * trunks * 6_800;
         let latency = &report.operations[0].latency;

@@ -262,6 +262,8 @@ impl Fabric {
             for switch in 0..self.switches.len() {
                 self.event(switch, Event::Tick { now });
             }
+        }
+        if due {
             self.probe_trunks();
         }
     }
