@@ -94,7 +94,7 @@ pub struct Settings {
     #[arg(long, value_name = "N")]
     pub pending_writes: Option<u16>,
     /// Longest wait for a copy of a replicated page to acknowledge a store, or for a home to fill a copy, in milliseconds, 10 to
-    /// 60000; after that the copy is dropped from the page [default: 2000]
+    /// 60000; after that the copy is dropped from the page [default: 5000]
     #[arg(long, value_name = "MS")]
     pub replica_limit_ms: Option<u64>,
     /// Has the switch copy what goes to all copies of a page; else a packet for each copy leaves this board [default: true]

@@ -11,8 +11,8 @@ local proto = Proto("telegraphos", "Telegraphos")
 local wire = {
   PROTOCOL_VERSION = 2,
   HEAD_LEN = 8,
-  HEADER_LEN = 56,
-  MAX_LEN = 16452,
+  HEADER_LEN = 64,
+  MAX_LEN = 16460,
   MAX_BLOCK = 8192,
   MAX_MEMBERS = 4096,
   MAX_LAYERS = 4,
@@ -32,31 +32,31 @@ wire.values = {
   Atomic = { [1] = "Swap", [2] = "Add", [3] = "CompareSwap", },
 }
 wire.head = { { "frame_length", 0, 4, "Dec" }, { "kind", 4, 1, "Dec" }, { "version", 5, 1, "Dec" }, }
-wire.header = { { "packet_version", 0, 1, "Dec" }, { "packet_kind", 1, 1, "Hex" }, { "src", 4, 2, "Node" }, { "dst", 6, 2, "Node" }, { "tag", 8, 4, "Dec" }, { "incarnation", 12, 4, "Hex" }, }
-wire.target = { "target", 40, 4, "Hex" }
+wire.header = { { "packet_version", 0, 1, "Dec" }, { "packet_kind", 1, 1, "Hex" }, { "src", 4, 2, "Node" }, { "dst", 6, 2, "Node" }, { "tag", 8, 4, "Dec" }, { "incarnation", 56, 8, "Hex" }, }
+wire.target = { { "target_low", 40, 4, "Hex" }, { "target_high", 12, 4, "Hex" }, }
 wire.frames = {
   [1] = { name = "hello", len = 24, check = "None", tail = "None",
     fields = { { "offered_version", 0, 1, "Dec" }, { "node_bits", 1, 1, "Dec" }, { "offset_bits", 2, 1, "Dec" }, { "node", 4, 2, "Node" }, { "enqueue_credits", 8, 4, "Dec" }, { "request_credits", 12, 4, "Dec" }, { "reflected_credits", 16, 4, "Dec" }, { "reply_credits", 20, 4, "Dec" }, } },
-  [2] = { name = "welcome", len = 24, check = "None", tail = "None",
-    fields = { { "incarnation", 0, 4, "Hex" }, { "nodes", 4, 4, "Dec" }, { "enqueue_credits", 8, 4, "Dec" }, { "request_credits", 12, 4, "Dec" }, { "reflected_credits", 16, 4, "Dec" }, { "reply_credits", 20, 4, "Dec" }, } },
+  [2] = { name = "welcome", len = 28, check = "None", tail = "None",
+    fields = { { "incarnation", 0, 8, "Hex" }, { "nodes", 8, 4, "Dec" }, { "enqueue_credits", 12, 4, "Dec" }, { "request_credits", 16, 4, "Dec" }, { "reflected_credits", 20, 4, "Dec" }, { "reply_credits", 24, 4, "Dec" }, } },
   [3] = { name = "refuse", len = 20, check = "None", tail = "None",
     fields = { { "reason", 0, 2, "Refusal" }, { "offered", 4, 8, "Dec" }, { "expected", 12, 8, "Dec" }, } },
   [4] = { name = "packet", len = 0, check = "None", tail = "Packet",
     fields = { } },
   [5] = { name = "credit", len = 8, check = "None", tail = "None",
     fields = { { "class", 0, 4, "Class" }, { "count", 4, 4, "Dec" }, } },
-  [6] = { name = "node-up", len = 8, check = "None", tail = "None",
-    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 4, "Hex" }, } },
+  [6] = { name = "node-up", len = 12, check = "None", tail = "None",
+    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 8, "Hex" }, } },
   [7] = { name = "node-down", len = 4, check = "None", tail = "None",
     fields = { { "node", 0, 2, "Node" }, } },
-  [8] = { name = "reset", len = 4, check = "None", tail = "None",
-    fields = { { "incarnation", 0, 4, "Hex" }, } },
+  [8] = { name = "reset", len = 8, check = "None", tail = "None",
+    fields = { { "incarnation", 0, 8, "Hex" }, } },
   [9] = { name = "group", len = 4, check = "None", tail = "Members",
     fields = { { "page", 0, 4, "Dec" }, } },
-  [10] = { name = "trunk", len = 36, check = "None", tail = "None",
-    fields = { { "offered_version", 0, 1, "Dec" }, { "switch", 4, 2, "Dec" }, { "peer", 6, 2, "Dec" }, { "epoch", 8, 4, "Dec" }, { "topology", 12, 8, "Hex" }, { "enqueue_credits", 20, 4, "Dec" }, { "request_credits", 24, 4, "Dec" }, { "reflected_credits", 28, 4, "Dec" }, { "reply_credits", 32, 4, "Dec" }, } },
-  [11] = { name = "reach", len = 12, check = "None", tail = "None",
-    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 4, "Hex" }, { "session", 8, 4, "Dec" }, } },
+  [10] = { name = "trunk", len = 40, check = "None", tail = "None",
+    fields = { { "offered_version", 0, 1, "Dec" }, { "switch", 4, 2, "Dec" }, { "peer", 6, 2, "Dec" }, { "epoch", 8, 8, "Dec" }, { "topology", 16, 8, "Hex" }, { "enqueue_credits", 24, 4, "Dec" }, { "request_credits", 28, 4, "Dec" }, { "reflected_credits", 32, 4, "Dec" }, { "reply_credits", 36, 4, "Dec" }, } },
+  [11] = { name = "reach", len = 20, check = "None", tail = "None",
+    fields = { { "node", 0, 2, "Node" }, { "incarnation", 4, 8, "Hex" }, { "session", 12, 8, "Dec" }, } },
   [12] = { name = "forward", len = 4, check = "None", tail = "MembersAndPacket",
     fields = { { "layer", 0, 1, "Dec" }, { "count", 2, 2, "Dec" }, } },
   [13] = { name = "trunk-credit", len = 8, check = "None", tail = "None",
@@ -67,49 +67,49 @@ wire.frames = {
     fields = { } },
 }
 wire.packets = {
-  [1] = { name = "write", class = 1, len = 56, check = "Access", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
-  [2] = { name = "read", class = 1, len = 56, check = "Access", tail = "None",
+  [1] = { name = "write", class = 1, len = 64, check = "Access", tail = "None",
+    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "import_epoch", 52, 4, "Dec" }, } },
+  [2] = { name = "read", class = 1, len = 64, check = "Access", tail = "None",
     fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "context", 48, 2, "Dec" }, } },
-  [3] = { name = "lookup", class = 1, len = 144, check = "None", tail = "None",
-    fields = { { "rights", 52, 2, "Rights" }, { "name", 56, 64, "Text" }, { "secret", 120, 16, "Bytes" }, { "uid", 136, 4, "Dec" }, } },
-  [4] = { name = "atomic", class = 1, len = 64, check = "Word", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "operation", 3, 1, "Atomic" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "operand", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, { "compare", 56, 8, "Hex" }, } },
-  [5] = { name = "read-block", class = 1, len = 56, check = "Block", tail = "None",
+  [3] = { name = "lookup", class = 1, len = 152, check = "None", tail = "None",
+    fields = { { "rights", 52, 2, "Rights" }, { "name", 64, 64, "Text" }, { "secret", 128, 16, "Bytes" }, { "uid", 144, 4, "Dec" }, } },
+  [4] = { name = "atomic", class = 1, len = 72, check = "Word", tail = "None",
+    fields = { { "size", 2, 1, "Dec" }, { "operation", 3, 1, "Atomic" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "operand", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "import_epoch", 52, 4, "Dec" }, { "compare", 64, 8, "Hex" }, } },
+  [5] = { name = "read-block", class = 1, len = 64, check = "Block", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, } },
-  [6] = { name = "write-block", class = 1, len = 56, check = "Block", tail = "Block",
-    fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
-  [7] = { name = "enqueue", class = 0, len = 56, check = "Word", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "after", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
-  [8] = { name = "reserve", class = 1, len = 56, check = "None", tail = "None",
+  [6] = { name = "write-block", class = 1, len = 64, check = "Block", tail = "Block",
+    fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "import_epoch", 52, 4, "Dec" }, } },
+  [7] = { name = "enqueue", class = 0, len = 64, check = "Word", tail = "None",
+    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "after", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "import_epoch", 52, 4, "Dec" }, } },
+  [8] = { name = "reserve", class = 1, len = 64, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "imports", 44, 4, "Dec" }, } },
-  [9] = { name = "update", class = 1, len = 56, check = "Access", tail = "None",
-    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "epoch", 52, 4, "Dec" }, } },
-  [10] = { name = "join", class = 1, len = 56, check = "None", tail = "None",
+  [9] = { name = "update", class = 1, len = 64, check = "Access", tail = "None",
+    fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "import_epoch", 52, 4, "Dec" }, } },
+  [10] = { name = "join", class = 1, len = 64, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "keep", 44, 4, "Flag" }, { "mode", 48, 2, "Dec" }, } },
-  [11] = { name = "leave", class = 1, len = 56, check = "None", tail = "None",
+  [11] = { name = "leave", class = 1, len = 64, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, } },
-  [12] = { name = "reflected", class = 2, len = 56, check = "Access", tail = "None",
+  [12] = { name = "reflected", class = 2, len = 64, check = "Access", tail = "None",
     fields = { { "size", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "data", 32, 8, "Hex" }, { "writer", 48, 2, "Node" }, } },
-  [13] = { name = "fill", class = 2, len = 56, check = "Block", tail = "Block",
+  [13] = { name = "fill", class = 2, len = 64, check = "Block", tail = "Block",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "last", 48, 2, "Flag" }, } },
-  [14] = { name = "rehome", class = 2, len = 56, check = "None", tail = "None",
+  [14] = { name = "rehome", class = 2, len = 64, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "new_generation", 32, 8, "Dec" }, { "new_page", 44, 4, "Dec" }, { "to", 48, 2, "Node" }, } },
-  [15] = { name = "move", class = 1, len = 56, check = "None", tail = "None",
+  [15] = { name = "move", class = 1, len = 64, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "new_generation", 32, 8, "Dec" }, { "new_page", 44, 4, "Dec" }, } },
-  [129] = { name = "write-ack", class = 3, len = 56, check = "None", tail = "None",
+  [129] = { name = "write-ack", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "status", 50, 2, "Status" }, } },
-  [130] = { name = "read-reply", class = 3, len = 56, check = "None", tail = "None",
+  [130] = { name = "read-reply", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "data", 32, 8, "Hex" }, { "status", 50, 2, "Status" }, } },
-  [131] = { name = "lookup-reply", class = 3, len = 56, check = "None", tail = "None",
+  [131] = { name = "lookup-reply", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "width", 2, 1, "Dec" }, { "page", 16, 4, "Dec" }, { "pages", 20, 4, "Dec" }, { "generation", 24, 8, "Dec" }, { "segment_length", 40, 8, "Dec" }, { "status", 50, 2, "Status" }, { "rights", 52, 2, "Rights" }, } },
-  [132] = { name = "atomic-reply", class = 3, len = 56, check = "None", tail = "None",
+  [132] = { name = "atomic-reply", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "data", 32, 8, "Hex" }, { "status", 50, 2, "Status" }, } },
-  [133] = { name = "block-reply", class = 3, len = 56, check = "None", tail = "Block",
+  [133] = { name = "block-reply", class = 3, len = 64, check = "None", tail = "Block",
     fields = { { "length", 44, 4, "Dec" }, { "status", 50, 2, "Status" }, } },
-  [134] = { name = "reserve-reply", class = 3, len = 56, check = "None", tail = "None",
+  [134] = { name = "reserve-reply", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "holds", 44, 4, "Dec" }, { "status", 50, 2, "Status" }, } },
-  [135] = { name = "copy-ack", class = 3, len = 56, check = "None", tail = "None",
+  [135] = { name = "copy-ack", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "status", 50, 2, "Status" }, } },
 }
 wire.records = {
@@ -168,7 +168,7 @@ local function declare_all(list)
 end
 declare_all(wire.head)
 declare_all(wire.header)
-declare_all({ wire.target })
+declare_all(wire.target)
 for _, kinds in ipairs({ wire.frames, wire.packets, wire.records }) do
   for _, kind in pairs(kinds) do declare_all(kind.fields) end
 end
@@ -310,7 +310,7 @@ end
 -- Ties a reply to its request: the same link, the same two nodes the other way round, the same tag.
 local function match(tree, pinfo, kind, values)
   local link = interface_name()
-  local key = function(from, to) return table.concat({ tostring(link), from, to, values.tag, values.incarnation }, "/") end
+  local key = function(from, to) return table.concat({ tostring(link), from, to, values.tag, tostring(values.incarnation) }, "/") end
   local number = pinfo.number
   if kind.class ~= wire.REPLY then
     if not pinfo.visited then waiting[key(values.src, values.dst)] = { number, pinfo.rel_ts } end
@@ -354,7 +354,7 @@ local function packet(tvb, at, to, tree, pinfo)
   end
   if not kind then return "Packet of kind " .. hex(number), "packet kind " .. hex(number) .. " is unknown" end
   branch:add(fields.class, kind.class):set_generated()
-  if kind.class ~= wire.REPLY then add(branch, tvb, at, { wire.target }) end
+  if kind.class ~= wire.REPLY then add(branch, tvb, at, wire.target) end
   for key, value in pairs(add(branch, tvb, at, kind.fields)) do values[key] = value end
   local text = summary(kind, values)
   branch:add(fields.operation_name, kind.name):set_generated()

@@ -208,7 +208,7 @@ impl HibConfig {
             holds: 8192,
             pending_writes: 32,
             fanout_by_switch: true,
-            replica_limit: 2_000_000,
+            replica_limit: 5_000_000,
             launching: Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,

@@ -98,7 +98,7 @@ impl Hib {
             Register::Imports => u64::from(self.config.imports),
             Register::ExportPages => u64::from(self.config.export_pages),
             Register::AdminSlots => SLOTS as u64,
-            Register::Incarnation => u64::from(self.incarnation),
+            Register::Incarnation => self.incarnation,
             Register::StatusBits => {
                 let mut bits = 0;
                 if self.link.is_some() {

@@ -108,6 +108,9 @@ impl Hib {
         let own = node == self.config.node;
         let Some(line) = self.issuer.lines.get_mut(&opening) else { return };
         let Some(Waiting { at, size, data, .. }) = line.waiting.pop_front() else { return };
+        if line.waiting.is_empty() {
+            crate::imports::emptied(&mut line.waiting);
+        }
         line.unacknowledged += 1;
         let (import, context, epoch) = (line.import, line.context, line.epoch);
         if let Some(link) = self.link.as_mut().filter(|_| !own) {

@@ -316,6 +316,18 @@ pub(crate) struct Issuer {
 /// peer was given up. Indices depend on what is outstanding alone, so that boards in the same state go on alike.
 const TAG_INDEX_BITS: u32 = 20;
 
+/// Entries for which an empty queue keeps memory.
+const KEPT: usize = 1024;
+
+/// A queue has run empty. The next entry goes to the same place in memory: with thousands of peers this is what a store costs. What a
+/// backlog took is given back.
+pub(crate) fn emptied<T>(queue: &mut VecDeque<T>) {
+    queue.clear();
+    if queue.capacity() > KEPT {
+        queue.shrink_to(KEPT);
+    }
+}
+
 fn ones(size: u8) -> u64 {
     if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
 }
@@ -707,8 +719,7 @@ impl Hib {
             let peer = &mut self.issuer.peers[usize::from(node)];
             let Some((_, waiting)) = peer.waiting.pop_front() else { return };
             if peer.waiting.is_empty() {
-                // The next goes to the same place in memory: with thousands of peers this is what a store costs.
-                peer.waiting.clear();
+                emptied(&mut peer.waiting);
             }
             let (body, sent) = match waiting {
                 Waiting::Store { import, at, size, data } => {
@@ -745,7 +756,11 @@ impl Hib {
 
     /// Sends the oldest request for the home of a page that waits, if anybody still waits for it.
     fn send_forward(&mut self, node: NodeId, out: &mut Vec<Action>) {
-        let Some((_, waiting)) = self.issuer.peers[usize::from(node)].forwards.pop_front() else { return };
+        let forwards = &mut self.issuer.peers[usize::from(node)].forwards;
+        let Some((_, waiting)) = forwards.pop_front() else { return };
+        if forwards.is_empty() {
+            emptied(forwards);
+        }
         let WaitingForward { number, body, import } = waiting;
         self.left_line(import, out);
         // Behind a lost store of its import it must not be made.

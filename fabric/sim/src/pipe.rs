@@ -24,13 +24,15 @@ pub(crate) fn frame_len(frame: &Frame) -> u64 {
     let packet_len = |packet: &telegraphos_wire::Packet| packet::HEADER_LEN + packet.body.payload_len();
     let body = match frame {
         Frame::Packet(packet) => packet_len(packet),
-        Frame::Credit { .. } | Frame::NodeUp { .. } | Frame::TrunkCredit { .. } => 8,
-        Frame::NodeDown { .. } | Frame::Reset { .. } => 4,
+        Frame::Credit { .. } | Frame::TrunkCredit { .. } | Frame::Reset { .. } => 8,
+        Frame::NodeUp { .. } => 12,
+        Frame::NodeDown { .. } => 4,
         Frame::Group { members, .. } => 4 + 2 * members.len(),
-        Frame::Hello { .. } | Frame::Welcome { .. } => 24,
+        Frame::Hello { .. } => 24,
+        Frame::Welcome { .. } => 28,
         Frame::Refuse { .. } => 20,
-        Frame::Trunk { .. } => 36,
-        Frame::Reach { .. } => 12,
+        Frame::Trunk { .. } => 40,
+        Frame::Reach { .. } => 20,
         Frame::Forward { members, packet, .. } => 4 + 2 * members.len() + packet_len(packet),
         Frame::Probe | Frame::Alive => 0,
     };

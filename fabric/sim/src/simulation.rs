@@ -518,6 +518,8 @@ impl Simulation {
     fn reconnect(&mut self, id: NodeId) {
         if self.nodes[usize::from(id)].up {
             self.with(id, |node, world| node.link_down(world));
+            // What the board has sent before it looked went over the link that had ended.
+            self.cut_link(id);
             self.open_port(id);
             self.with(id, |node, world| node.say_hello(world));
         }

@@ -114,7 +114,7 @@ fn a_store_takes_the_sum_of_what_it_passes() {
         // A write and its acknowledgement have 72 bytes with the head of the frame, 4 more on a trunk.
         let links: Time = 72 + 300 + 90 + 72 + 300 + 110;
         let trunk = 700 + 90;
-        let expected = (2 * (links + trunks * trunk) + 60) * NANOSECOND + 2 * trunks * 6_800;
+        let expected = (2 * (links + trunks * trunk) + 60) * NANOSECOND + 2 * trunks * 7_600;
         let latency = &report.operations[0].latency;
         assert_eq!((latency.min, latency.max), (expected, expected), "{flag}");
         assert_eq!(report.packets.hops, 20 * (2 + trunks), "{flag}");

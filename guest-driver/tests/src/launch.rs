@@ -113,7 +113,7 @@ impl Launcher {
         unsafe {
             match wide {
                 true => crate::raw::load::<u64>(self.page.at, at),
-                false => crate::raw::load::<u32>(self.page.at, at).into(),
+                false => crate::raw::load::<u32>(self.page.at, at),
             }
         }
     }

@@ -163,11 +163,12 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// As many of one address as it can have, at a rate that is none too fast.
+    /// As many of one address as it can have, at a rate that is none too fast. Some are refused: those before them are none too old.
     fn fill(admission: &mut Admission, from: IpAddr, keys: std::ops::Range<Key>, now: &mut u64) {
         for key in keys {
             *now += 40_000;
-            admission.admit(key, from, *now).unwrap();
+            let admitted = admission.admit(key, from, *now);
+            assert!(matches!(admitted, Ok(_) | Err(Crowded::Busy(_))), "{admitted:?}");
         }
     }
 

@@ -2,7 +2,7 @@
 //! What an honest pair of nodes notices of a hostile one: round trips and stores a second through the real process, with a hostile process
 //! and, in turn with that, with a process that merely uses a processor.
 //!
-//! `cargo run --release -p telegraphos-fabric --example interference -- [--fabric PATH] [--rounds N] [--slice-ms MS] [ATTACK..]`
+//! `cargo run --release -p telegraphos-fabric --example hostile_nodes -- [--fabric PATH] [--rounds N] [--slice-ms MS] [ATTACK..]`
 #![allow(clippy::print_stdout, reason = "it prints a table")]
 
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Failure> {
     }
     let fabric = match fabric {
         Some(path) => path,
-        // target/PROFILE/examples/interference
+        // target/PROFILE/examples/hostile_nodes
         None => std::env::current_exe()?.with_file_name("../telegraphos-fabric"),
     };
     println!("{rounds} rounds of {slice} ms each, with a spinning process and with the hostile one in turn; medians");

@@ -2,7 +2,7 @@
 //! What a hostile guest does to others: two boards exchange stores and loads, and a third board's guest attacks, each board and the fabric a
 //! process of its own.
 //!
-//! `cargo run --release -p telegraphos-device --example interference [ROUNDS]`. Latencies of the honest pair, in microseconds: medians with the
+//! `cargo run --release -p telegraphos-device --example hostile_guests [ROUNDS]`. Latencies of the honest pair, in microseconds: medians with the
 //! attack, beside medians in which the attacker keeps as many processors busy without its board. The two take turns.
 // An example fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
         Some("fabric") => return telegraphos_fabric::cli_main(args.into_iter().skip(1)),
         Some("attack") => attack(args[2].to_str().unwrap(), Path::new(&args[3])),
         Some("spin") => spin(),
-        rounds => measure(rounds.map_or(6, |n| n.parse().expect("usage: interference [ROUNDS]"))),
+        rounds => measure(rounds.map_or(6, |n| n.parse().expect("usage: hostile_guests [ROUNDS]"))),
     }
     ExitCode::SUCCESS
 }
