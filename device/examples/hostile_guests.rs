@@ -55,6 +55,16 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Ends it; how many bytes it has written since it was ready.
+    fn end(mut self) -> usize {
+        let _ = self.0.kill();
+        let mut bytes = Vec::new();
+        self.0.stdout.as_mut().expect("a pipe").read_to_end(&mut bytes).expect("the end of the pipe");
+        bytes.len()
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -111,6 +121,7 @@ fn measure(rounds: u32) {
     );
     println!("{:<58} {:^34}   {:^34}", "", "store and quiet", "load");
     for (name, what) in ATTACKS {
+        let mut turns = 0;
         let mut samples = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];
         for _ in 0..rounds {
             for (n, samples) in samples.iter_mut().enumerate() {
@@ -132,19 +143,28 @@ fn measure(rounds: u32) {
                     assert_eq!(near.client.read(WINDOW, window(1, 1, 8 * (count % 1000)), 8).unwrap(), count);
                     samples[1].push(at.elapsed());
                 }
+                turns += attacker.end();
             }
         }
         print!("{what:<58}");
-        for kind in 0..2 {
-            let [spin, attack] = [0, 1].map(|n| {
-                let times = &mut samples[n][kind];
+        let [spinning, attacked] = &mut samples;
+        for (spinning, attacked) in spinning.iter_mut().zip(attacked) {
+            let [spin, attack] = [spinning, attacked].map(|times| {
                 times.sort_unstable();
                 (times[times.len() / 2].as_secs_f64() * 1e6, times[times.len() - 1].as_secs_f64() * 1e6)
             });
             print!(" {:>8.1} {:>8.1} {:>6.2} {:>9.0}  ", spin.0, attack.0, attack.0 / spin.0, attack.1);
         }
-        println!();
+        println!(" {turns:>8} turns");
+        assert!(turns > 0, "the attacker has not come round once");
     }
+}
+
+/// One turn of an attack is over.
+fn say_turn() {
+    use std::io::Write;
+    std::io::stdout().write_all(b".").unwrap();
+    std::io::stdout().flush().unwrap();
 }
 
 /// Ready; ends when the process that started this one does so.
@@ -253,5 +273,6 @@ fn attack(kind: &str, socket: &Path) {
             }
             other => panic!("{other} is no attack"),
         }
+        say_turn();
     }
 }

@@ -106,10 +106,10 @@ fn presence(bug: Option<Bug>) -> Result<(), Failure> {
     handle(&mut switch, Event::Tick { now: 5_000_000 });
     join(&mut switch, 1);
     join(&mut switch, 0);
-    let mut incarnation = switch.incarnation(0).unwrap();
+    let first = switch.incarnation(0).unwrap() + 1;
     let refused = Some((Refusal::Rate, u64::from(BURST), u64::from(RATE)));
     for n in 0..BURST {
-        incarnation += 1;
+        let incarnation = first + u64::from(n);
         let actions = frame(&mut switch, 0, Frame::Reset { incarnation });
         if n + 1 < BURST {
             assert_eq!(refusal(&actions, 0), None, "reset {n}");

@@ -292,8 +292,8 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
         (
             "reset_backwards",
             vec![Frame::Reset { incarnation: inc }],
-            u64::from(inc),
-            u64::from(inc) + 1,
+            inc,
+            inc + 1,
             Violation::Incarnation { announced: inc, last: inc },
         ),
         ("multicast_without_group", vec![group(&[0, 2]), of_page(8)], 8, 0, Violation::NoGroup { page: 8 }),

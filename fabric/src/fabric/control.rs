@@ -510,7 +510,7 @@ impl Fabric {
         let open = end.ports.iter().filter_map(|port| self.connections.get(*port as usize)?.as_ref());
         let open = open.filter(|connection| connection.role == Role::Trunk(index));
         // The newest that knows it is the trunk, or will be.
-        let round_trip = open.clone().filter_map(Connection::round_trip).last().filter(|_| life.up);
+        let round_trip = open.clone().rev().find_map(Connection::round_trip).filter(|_| life.up);
         let transports =
             open.fold(self.lives.ended(index), |sum, connection| sum.plus(connection.transport.statistics()));
         let counted = self.switches.get(end.switch).and_then(|hosted| {

@@ -634,7 +634,8 @@ mod tests {
     /// SPEC item 27, s1: FENCE is part of every lock. Dropping it is found.
     #[test]
     fn item27_what_was_stored_before_a_lock_is_seen_before_what_is_stored_under_it() {
-        let ways: [&dyn Fn(&TicketLock<'_, Litmus>) -> u64; 3] =
+        type Way<'a> = &'a dyn Fn(&TicketLock<'_, Litmus>) -> u64;
+        let ways: [Way<'_>; 3] =
             [&|lock| hold(lock.lock().unwrap()), &|lock| hold(lock.try_lock().unwrap().unwrap()), &|lock| {
                 hold(lock.lock_timeout(Duration::from_secs(1)).unwrap())
             }];
@@ -711,9 +712,9 @@ mod tests {
                 let last = pass(count - 1);
                 let mut right = last.is_err() || sea.seen(OTHER, DATA) == 1;
                 for _ in 0..count {
-                    for me in 0..count {
-                        if progress[me].round.is_some() {
-                            let passed = progress[me].pass(&Participant { sea: &sea, me, count }, Backoff::new(None));
+                    for (me, own) in progress.iter_mut().enumerate() {
+                        if own.round.is_some() {
+                            let passed = own.pass(&Participant { sea: &sea, me, count }, Backoff::new(None));
                             right &= passed.is_err() || sea.seen(OTHER, DATA) == 1;
                         }
                     }

@@ -44,7 +44,7 @@ pub(crate) fn fields(frame: &Frame) -> Fields {
             credits(&mut put, c);
         }
         Frame::Welcome { incarnation, nodes, credits: c } => {
-            put("incarnation", (*incarnation).into());
+            put("incarnation", *incarnation);
             put("nodes", (*nodes).into());
             credits(&mut put, c);
         }
@@ -60,10 +60,10 @@ pub(crate) fn fields(frame: &Frame) -> Fields {
         }
         Frame::NodeUp { node, incarnation } => {
             put("node", (*node).into());
-            put("incarnation", (*incarnation).into());
+            put("incarnation", *incarnation);
         }
         Frame::NodeDown { node } => put("node", (*node).into()),
-        Frame::Reset { incarnation } => put("incarnation", (*incarnation).into()),
+        Frame::Reset { incarnation } => put("incarnation", *incarnation),
         Frame::Group { page, members } => {
             put("page", (*page).into());
             fields.insert("member", list(members));
@@ -72,14 +72,14 @@ pub(crate) fn fields(frame: &Frame) -> Fields {
             put("offered_version", (*version).into());
             put("switch", (*switch).into());
             put("peer", (*peer).into());
-            put("epoch", (*epoch).into());
+            put("epoch", *epoch);
             put("topology", *topology);
             credits(&mut put, c);
         }
         Frame::Reach { node, incarnation, session } => {
             put("node", (*node).into());
-            put("incarnation", (*incarnation).into());
-            put("session", (*session).into());
+            put("incarnation", *incarnation);
+            put("session", *session);
         }
         Frame::Forward { layer, members, packet } => {
             put("layer", (*layer).into());
@@ -109,7 +109,7 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
     put("src", packet.src.into());
     put("dst", packet.dst.into());
     put("tag", packet.tag.into());
-    put("incarnation", packet.incarnation.into());
+    put("incarnation", packet.incarnation);
     put("class", packet.class() as u64);
     if packet.class() != Class::Reply {
         put("target_low", packet.target & 0xffff_ffff);
