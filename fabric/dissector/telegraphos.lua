@@ -291,7 +291,9 @@ end
 -- One line for people: `Write page 3+0x40 8 bytes = 0x2a`.
 local function summary(kind, values)
   local text = title(kind.name)
-  if values.operation then text = text .. " " .. (wire.values.Atomic[values.operation] or values.operation):lower() end
+  if values.operation then
+    text = text .. " " .. (wire.values.Atomic[values.operation] or tostring(values.operation)):lower()
+  end
   if values.name then text = text .. " \"" .. values.name .. "\"" end
   if values.status and values.status ~= 0 then
     return text .. ": " .. (wire.values.Status[values.status] or ("status " .. values.status))

@@ -86,7 +86,7 @@ fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
 
 // ---- a copy that does not acknowledge ----
 
-const LIMIT: u64 = 2_000_000;
+const LIMIT: u64 = 5_000_000;
 
 /// The driver of a node, which unmaps what has become invalid; `seen` events before.
 fn unmap(c: &mut Cluster, id: u16) {

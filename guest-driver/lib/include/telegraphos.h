@@ -141,6 +141,7 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_ERR_INVALIDATED 0x1f
 /* The page is moving to another home; the store is sent there. */
 #define TG_ERR_MOVING 0x20
+/* The name is not 1 to 63 printable ASCII characters, with NUL behind them. */
 #define TG_ERR_BAD_NAME 0x21
 
 /* How to export. All zeros, or NULL, means: for processes of the same user id, no secret, every node. */

@@ -198,6 +198,9 @@ impl Node {
             let value = data.wrapping_shr(bits * n) & u64::MAX >> (64 - bits);
             self.memory.insert(word, value);
             let had = self.had.entry(word).or_default();
+            if setup.mode == admin::OWNER && had.last() == Some(&value) {
+                continue; // The writer's own store has come back: no reader sees a change.
+            }
             had.push(value);
             if had[..had.len() - 1].contains(&value) {
                 let text = format!("{word} of node {} had {had:?}", self.id);

@@ -122,7 +122,7 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
     };
     let import = |put: &mut dyn FnMut(&'static str, u64), of: &ImportEpoch| {
         put("import", of.import.into());
-        put("epoch", of.epoch.into());
+        put("import_epoch", of.epoch.into());
     };
     let mut block = None;
     match &packet.body {
