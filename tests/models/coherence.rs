@@ -373,13 +373,16 @@ fn sections(all: &[Section], fence: bool) -> (Setup, Vec<Vec<u64>>) {
 }
 
 /// s1: "Parallel applications that have at least one synchronization operation between two concurrent writes will run on top of Telegraphos I
-/// without a problem", that is in mode owner, without counters: every program of three critical sections, by any of three nodes, the owner or
+/// without a problem", that is in mode owner, without counters: every program of two critical sections (at full scale three), by any of three nodes, the owner or
 /// copies, to any of two words.
 #[test]
 fn i4_i6_programs_with_synchronisation_between_writes_need_no_counters() {
     let begun = Instant::now();
     let (mut states, mut programs, mut stale) = (0, 0, 0);
-    let all = (0..6usize.pow(3)).map(|n| [n % 6, n / 6 % 6, n / 36].map(|m| (m % 3, (m / 3) as u32)));
+    let count = if Scale::from_env() == Scale::Full { 3 } else { 2 };
+    let all = (0..6usize.pow(count)).map(|n| {
+        (0..count).map(|place| n / 6usize.pow(place) % 6).map(|m| (m % 3, (m / 3) as u32)).collect::<Vec<_>>()
+    });
     // The words are alike: the first section takes the first.
     for section in all.filter(|section| section[0].1 == 0) {
         let (program, expected) = sections(&section, true);
@@ -398,7 +401,7 @@ fn i4_i6_programs_with_synchronisation_between_writes_need_no_counters() {
         "{programs} programs, {states} states, {:.1} s; without fences {stale} go wrong",
         begun.elapsed().as_secs_f32()
     );
-    assert!(stale > 20, "the check is blind: {stale}");
+    assert!(10 * stale > programs, "the check is blind: {stale} of {programs}");
 }
 
 #[test]
