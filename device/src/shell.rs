@@ -10,7 +10,7 @@
 //!
 //! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then sends what
 //! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever. A turn is short whatever a guest
-//! does: its messages are served for at most [`TURN`], and of its copies a few blocks are moved.
+//! does: its messages are served for at most 200 us, and of its copies a few blocks are moved.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;

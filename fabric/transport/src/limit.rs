@@ -41,7 +41,7 @@ impl Bucket {
     }
 }
 
-/// Buckets by kind, and within a kind by peer. The kinds are ours, so there are few; peers are up to [`MOST_PEERS`], the others are one.
+/// Buckets by kind, and within a kind by peer. The kinds are ours, so there are few; peers are up to `MOST_PEERS`, the others are one.
 #[derive(Debug, Default)]
 pub struct Limiter {
     buckets: BTreeMap<(&'static str, u64), Bucket>,
