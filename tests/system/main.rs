@@ -99,6 +99,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("loads_from_each_other_all_progress", &|c| pressure::loads_from_each_other(c, scale)),
             ("i8_flood_stalls_and_loses_nothing", &|c| pressure::i8_flood_stalls_and_loses_nothing(c, scale)),
             ("i8_unscheduled_board_loses_nothing", &|c| pressure::i8_unscheduled_board_loses_nothing(c, scale)),
+            ("i7_a_late_answer_about_an_orphan_is_no_loss", &replicas::late_answer_about_an_orphan),
             ("owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 1)),
             ("i15_counters_find_hot_pages", &operations::counters_find_hot_pages),
             ("i10_three_senders_overflow_an_8_word_queue", &queues::three_senders_overflow_an_8_word_queue),

@@ -285,6 +285,26 @@ pub(crate) fn eager_update_needs_no_receiver(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Nothing is lost with a home whose copies have everything. Who asks is told so, also if his board takes long to answer and its driver knows that
+/// the segment is an orphan.
+pub(crate) fn late_answer_about_an_orphan(cluster: &Cluster) -> Result<()> {
+    let (slow, other) = (cluster.node(0), cluster.node(1));
+    let mut home = Copy::of(other, None, "late-answer", "counters")?;
+    let mut copy = Copy::of(slow, Some(1), "late-answer", "counters")?;
+    copy.must("store 0 0x1", "stored")?;
+    copy.must("quiet 30", "quiet")?;
+    home.must("leave", "left")?;
+    let told = copy.ask("orphan 30")?;
+    ensure!(!told.ends_with("none"), "the copy says {told}: expected an orphan");
+    slow.hang_hib(true);
+    let asked = copy.say("quiet 30").and_then(|()| Ok(telegraphos_cluster::sleep(Duration::from_secs(1))?));
+    slow.hang_hib(false);
+    asked?;
+    let told = copy.hear()?;
+    ensure!(told == "quiet", "after 1 s without an answer the copy says {told}: expected quiet");
+    Ok(())
+}
+
 /// The home of a segment in use goes away: who stores gets SIGBUS, who waits for errors is told; a survivor adopts, another joins it, and nothing
 /// that was quiet is lost (SPEC E20).
 fn survives(cluster: &Cluster, home: usize, what: &str, accident: impl Fn() -> Result<()>) -> Result<()> {

@@ -219,6 +219,11 @@ impl Peer {
         self.forwards.push_back((self.accepted, waiting));
     }
 
+    /// Requests sent and not answered, of both windows.
+    fn unanswered(&self) -> u32 {
+        self.outstanding + self.forwarded
+    }
+
     /// Whether a store for this export page of the node waits.
     pub(crate) fn stores_to(&self, page: u32) -> bool {
         self.waiting.iter().any(|(_, waiting)| matches!(waiting, Waiting::Store { at, .. } if at.page == page))
@@ -580,10 +585,7 @@ impl Hib {
     /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not answered tells when it
     /// does, since nothing is lost on the way; without anything of the kind the next load is sent.
     fn is_silent(&self, node: NodeId) -> bool {
-        self.issuer
-            .peers
-            .get(usize::from(node))
-            .is_some_and(|peer| peer.silent && peer.outstanding + peer.forwarded > 0)
+        self.issuer.peers.get(usize::from(node)).is_some_and(|peer| peer.silent && peer.unanswered() > 0)
     }
 
     /// Something has come from a node.
@@ -665,7 +667,7 @@ impl Hib {
     pub(crate) fn has_credit(&mut self, node: NodeId, class: Class) -> bool {
         let Some(link) = &self.link else { return false };
         let peer = &mut self.issuer.peers[usize::from(node)];
-        let unanswered = if class == Class::Enqueue { peer.elements } else { peer.outstanding + peer.forwarded };
+        let unanswered = if class == Class::Enqueue { peer.elements } else { peer.unanswered() };
         let any = self.config.has(Bug::ShareAllCredits) && link.credits[class as usize] > 0;
         let admitted = any || link.admits(class, unanswered) && !self.config.has(Bug::ShareAllCredits);
         if !admitted && !std::mem::replace(&mut peer.short, true) {
@@ -693,7 +695,7 @@ impl Hib {
         loop {
             let peer = &mut self.issuer.peers[usize::from(node)];
             let shared = self.config.has(Bug::ForwardsShareWindow);
-            let used = |window: u32| if shared { peer.outstanding + peer.forwarded } else { window };
+            let used = |window: u32| if shared { peer.unanswered() } else { window };
             let waiting = peer.waiting.front().filter(|_| used(peer.outstanding) < self.config.outstanding);
             let forward = peer.forwards.front().filter(|_| used(peer.forwarded) < self.config.outstanding);
             // A copy that asks for a page does so behind all its stores to it.
@@ -1262,20 +1264,23 @@ impl Hib {
 
     // ---- quiet ----
 
-    /// `QUIET[slot]` of a context <- import << 48 | cookie.
+    /// `QUIET[slot]` of a context <- import << 48 | cookie. One about an import that is not open here is refused and answered all the same: who
+    /// has asked while the import was closed (a replicated segment is adopted) waits for nothing that never comes.
     pub(crate) fn quiet(&mut self, number: u16, slot: u8, data: u64, out: &mut Vec<Action>) -> Result<(), Status> {
         let scope = (data >> context::COOKIE_BITS) as u16;
         let cookie = data & ((1 << context::COOKIE_BITS) - 1);
         let all = u64::from(scope) == context::QUIET_ALL;
-        if !all && self.issuer.open_import(scope).is_none_or(|i| i.context != number) {
-            return Err(Status::Rights);
-        }
         if self.slot_is_busy(number, slot) {
             return Err(Status::Busy);
         }
         // One that waits in this slot is forgotten, and its word is for this one.
-        if self.issuer.contexts.get(&number).is_none_or(|context| !context.quiets.contains_key(&slot)) {
+        let Some(context) = self.issuer.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
+        if context.quiets.remove(&slot).is_none() {
             self.take_word(number)?;
+        }
+        if !all && self.issuer.open_import(scope).is_none_or(|import| import.context != number) {
+            self.slot_done((number, slot), cookie, Status::Unmapped, None, false, out);
+            return Err(Status::Rights);
         }
         let Some(context) = self.issuer.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
         let scope = match all {

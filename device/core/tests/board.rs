@@ -7,7 +7,7 @@ mod common;
 
 use common::{Cluster, EVENTS, EXPORTS, name64};
 use hib_core::{Bar, Bug, Event, Notice, Step};
-use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, Status, UNIT, context, event};
 
@@ -129,6 +129,27 @@ fn i7_quiet_reports_stores_that_were_never_sent() {
         c.settle();
         assert_eq!(c.quiet_word(0, 5), (Status::NotGranted as u16, 44));
     }
+}
+
+/// A process of an import that is being closed and opened again (an orphan that is adopted) may ask in between.
+#[test]
+fn i7_a_quiet_of_an_import_that_is_not_open_is_answered() {
+    let mut c = pair(1, None);
+    assert_eq!(c.quiet(0, 9, 44), Status::Unmapped as u16);
+    // Nor does a quiet that waits in the slot come after it.
+    let (near, far) = (c.address(1, 0, 0), c.address(2, 0, 0));
+    c.store(0, near, 8, 1);
+    c.store(0, far, 8, 1);
+    c.hold_next(1, is_remote_store);
+    c.start_quiet(0, 5, context::QUIET_ALL, 45);
+    c.settle();
+    assert_ne!(c.quiet_word(0, 5).1, 45, "the quiet waits");
+    c.start_quiet(0, 5, 9, 46);
+    c.settle();
+    assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
+    c.release();
+    c.settle();
+    assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
 }
 
 /// A store into exported memory.
@@ -384,6 +405,24 @@ fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
     );
 }
 
+/// A peer that knows of node 1's reset claims the old grant again, which it may not use.
+fn claim_again(c: &mut Cluster, old: &Completion) {
+    let incarnation = c.nodes[1].hib.incarnation();
+    c.event(0, Event::NodeUp { node: 1, incarnation });
+    c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
+    let forged = Command {
+        opcode: admin::IMPORT_SET,
+        import: 1,
+        node: 1,
+        count: 2,
+        generation: old.generation,
+        length: old.length,
+        rights: RW.0,
+        ..Command::default()
+    };
+    assert_eq!(c.admin(0, forged).status, 0);
+}
+
 #[test]
 fn a_reset_board_grants_nothing_and_peers_learn_it() {
     sees(
@@ -405,21 +444,7 @@ fn a_reset_board_grants_nothing_and_peers_learn_it() {
             c.event(1, Event::BusMaster(true));
             let before = c.nodes[1].performed.len();
             c.settle();
-            // Also not from a peer that knows of the reset and claims the old grant again.
-            let incarnation = c.nodes[1].hib.incarnation();
-            c.event(0, Event::NodeUp { node: 1, incarnation });
-            c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
-            let forged = Command {
-                opcode: admin::IMPORT_SET,
-                import: 1,
-                node: 1,
-                count: 2,
-                generation: old.generation,
-                length: old.length,
-                rights: RW.0,
-                ..Command::default()
-            };
-            assert_eq!(c.admin(0, forged).status, 0);
+            claim_again(&mut c, &old);
             let address = c.address(1, 0, 0);
             c.store(0, address, 8, 0x5a5a);
             c.settle();
@@ -702,21 +727,7 @@ fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
     c.nodes[1].ram.fill(0); // The memory is somebody else's by now.
     c.event(1, Event::BusMaster(true));
     c.settle();
-    // Also not from a peer that knows of the reset and claims the old grant again.
-    let incarnation = c.nodes[1].hib.incarnation();
-    c.event(0, Event::NodeUp { node: 1, incarnation });
-    c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
-    let forged = Command {
-        opcode: admin::IMPORT_SET,
-        import: 1,
-        node: 1,
-        count: 2,
-        generation: old.generation,
-        length: old.length,
-        rights: RW.0,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, forged).status, 0);
+    claim_again(&mut c, &old);
     c.store(0, address, 8, 0x5a5a);
     c.settle();
     if c.nodes[1].ram.iter().any(|b| *b != 0) {

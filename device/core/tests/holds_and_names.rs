@@ -112,6 +112,39 @@ fn hold_slots_are_given_back_by_one_request_at_a_time() {
     assert_eq!(import_all(&mut c, 1, "a", 10), 8192 / 32 / 4 / 2);
 }
 
+/// What a process has enqueued lasts longer than its import, until the receiver takes it: so many such imports, and no more. Nothing of it is lost.
+#[test]
+fn lines_of_closed_imports_are_bounded() {
+    const IMPORTS: u16 = 4;
+    let mut c = Cluster::new(2, 1, |config| {
+        config.imports = IMPORTS;
+        config.hold = 8;
+    });
+    c.make_queue(0, "a", 0, Shape::new(64, 8).unwrap());
+    let command = c.import_command(1, 0, "a", 1, 1);
+    let close = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
+    let mut opened = 0;
+    let refused = loop {
+        match Status::from_u16(c.admin(1, command).status as u16) {
+            Status::Ok => opened += 1,
+            status => break status,
+        }
+        // Far more than the queue takes without a consumer.
+        (0..200).for_each(|value| c.enqueue(1, 0, 1, 8, value));
+        c.settle();
+        assert_eq!(c.admin(1, close).status, 0);
+        assert!(opened < 100, "there is no limit");
+    };
+    assert_eq!((refused, opened), (Status::NoSpace, 2 * IMPORTS));
+    // The queue goes, and with it what waits for it.
+    let revoke = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
+    assert_eq!(c.admin(0, revoke).status, 0);
+    c.settle();
+    c.make_queue(0, "b", 2, Shape::new(64, 8).unwrap());
+    let command = c.import_command(1, 0, "b", 1, 1);
+    assert_eq!(c.admin(1, command).status, 0);
+}
+
 fn publish(c: &mut Cluster, generation: u64, name: [u8; 64]) -> Status {
     let command = Command {
         opcode: admin::SEGMENT_PUBLISH,

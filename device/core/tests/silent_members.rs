@@ -187,6 +187,30 @@ fn i7_e19_a_silent_copy_is_dropped_and_holds_up_its_page_alone() {
     }
 }
 
+/// A home that stores and stores, whatever is acknowledged, and a driver that unmaps nothing: the board keeps what an honest home can have
+/// unacknowledged, and no more.
+#[test]
+fn a_home_has_a_bounded_number_of_acknowledgements_held() {
+    let mut c = replicated(Ideal, 3, 1, admin::INVALIDATE, None, |_| {});
+    let at = RemoteAddr { page: 0, offset: 0, generation: set(&mut c, 1, 0, admin::INVALIDATE).home_generation };
+    let (incarnation, target) = (c.nodes[0].hib.incarnation(), c.nodes[1].hib.incarnation());
+    let reflect = |c: &mut Cluster, tag: u32| {
+        let body = Body::Reflected { at, size: 8, data: 1, writer: 2 };
+        c.event(1, Event::Packet(Packet { src: 0, dst: 1, tag, incarnation, target, body }));
+    };
+    let orphaned = |c: &mut Cluster| {
+        let events = c.take_events(1);
+        events.iter().find(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0).map(|e| e.2 >> 16 & 0xffff)
+    };
+    let most = 256 * c.nodes[1].hib.config().window.nodes();
+    (0..most).for_each(|tag| reflect(&mut c, tag));
+    c.settle();
+    assert_eq!(orphaned(&mut c), None);
+    reflect(&mut c, most);
+    c.settle();
+    assert_eq!(orphaned(&mut c), Some(Status::NoSpace as u64));
+}
+
 /// A store's acknowledgement waits for the limit and no longer, and no acknowledged store is missing from a copy that is left.
 #[test]
 fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {

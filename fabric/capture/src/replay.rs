@@ -285,6 +285,15 @@ fn happening(captured: Captured) -> Result<Happening, ReplayError> {
     })
 }
 
+/// Adds a piece of a state, of which a file may take up to `most` bytes of memory.
+fn append(state: &mut String, text: &str, most: usize) -> Result<(), String> {
+    if state.len() + text.len() > most {
+        return Err(format!("it is longer than {most} bytes"));
+    }
+    state.push_str(text);
+    Ok(())
+}
+
 impl Replayed {
     /// A piece of the state that the switch had when the capture began.
     fn restore(&mut self, id: SwitchId, more: u32, text: &str) -> Result<(), ReplayError> {
@@ -292,10 +301,7 @@ impl Replayed {
         let Some(state) = &mut self.state else {
             return Err(wrong("expected none, for it has one".into()));
         };
-        if state.len() + text.len() > MAX_STATE {
-            return Err(wrong(format!("it is longer than {MAX_STATE} bytes")));
-        }
-        state.push_str(text);
+        append(state, text, MAX_STATE).map_err(wrong)?;
         if more == 0 {
             let snapshot: Snapshot = serde_json::from_str(state).map_err(|e| wrong(e.to_string()))?;
             self.switch = Switch::restore(self.switch.config().clone(), snapshot).map_err(wrong)?;
@@ -338,5 +344,19 @@ impl Replayed {
             outcome.differences += 1;
             tell(&Difference { index, event, time, switch, link, expected, found });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::append;
+
+    #[test]
+    fn a_file_takes_so_much_memory_for_a_state_and_no_more() {
+        let mut state = String::new();
+        assert_eq!(append(&mut state, "123456", 8), Ok(()));
+        assert_eq!(append(&mut state, "789", 8), Err("it is longer than 8 bytes".into()));
+        assert_eq!(append(&mut state, "78", 8), Ok(()));
+        assert_eq!(state, "12345678");
     }
 }

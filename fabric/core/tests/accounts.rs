@@ -6,7 +6,7 @@
 #[allow(dead_code, reason = "multicasts are for other tests")]
 mod common;
 
-use common::{Failure, class_of, fail, packet};
+use common::{Failure, class_of, fail, frame, handle, packet};
 use switch_core::{
     Action, Attached, Bug, Event, MAX_BELIEVED, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
 };
@@ -21,16 +21,6 @@ fn config(bug: Option<Bug>) -> SwitchConfig {
     config.class_of = class_of;
     config.bug = bug;
     config
-}
-
-fn handle(switch: &mut Switch, event: Event) -> Vec<Action> {
-    let mut out = Vec::new();
-    switch.handle(event, &mut out);
-    out
-}
-
-fn frame(switch: &mut Switch, port: PortId, frame: Frame) -> Vec<Action> {
-    handle(switch, Event::Frame { port, frame })
 }
 
 fn join_offering(switch: &mut Switch, node: NodeId, credits: [u32; 4]) -> Vec<Action> {

@@ -6,7 +6,7 @@
 mod common;
 mod world;
 
-use common::{Failure, class_of, fail, multicast, packet};
+use common::{Failure, class_of, fail, frame, handle, multicast, packet};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use switch_core::{Action, Attached, Bug, CREDITED, Event, Notice, PortId, Switch, SwitchConfig, UNLIMITED, Violation};
@@ -33,16 +33,6 @@ fn config(nodes: u32, bug: Option<Bug>) -> SwitchConfig {
     config.class_of = class_of;
     config.bug = bug;
     config
-}
-
-fn handle(switch: &mut Switch, event: Event) -> Vec<Action> {
-    let mut out = Vec::new();
-    switch.handle(event, &mut out);
-    out
-}
-
-fn frame(switch: &mut Switch, port: PortId, frame: Frame) -> Vec<Action> {
-    handle(switch, Event::Frame { port, frame })
 }
 
 /// Opens port `node` and joins as `node`.

@@ -7,7 +7,6 @@
 
 use crate::error::{Error, Result};
 use crate::node::Inner;
-use crate::quiet::Scope;
 use crate::slots::Backoff;
 use crate::sys;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -136,7 +135,7 @@ impl Bell {
             if listen(fd, time)? {
                 self.ring(false);
             } else if time == inner.look_every {
-                inner.can_still_answer(Scope::All)?;
+                inner.can_still_answer()?;
             }
         }
     }

@@ -18,7 +18,6 @@
 use crate::access::{AtomicWord, publish};
 use crate::error::{Error, Result, status_of};
 use crate::node::Inner;
-use crate::quiet::Scope;
 use crate::remote::Remote;
 use crate::segment::Segment;
 use crate::slots::{Backoff, Question, Use};
@@ -120,7 +119,7 @@ impl<I: Deref<Target = Inner>> Progress<I> {
 
     fn wait(&mut self, backoff: &mut Backoff) -> Result<Option<(Status, u64)>> {
         if let Progress::Asked(question) = self {
-            question.wait(backoff, |inner| inner.can_still_answer(Scope::All))?;
+            question.wait(backoff, Inner::can_still_answer)?;
         }
         Ok(self.look())
     }
@@ -200,7 +199,7 @@ impl Request<'_> {
             return Ok(Progress::Done(Status::Ok, value));
         }
         // The word's value, or a load that could not be served: then an error was counted before it was answered, or the board is gone.
-        inner.can_still_answer(Scope::All)?;
+        inner.can_still_answer()?;
         if slots.errors() == errors {
             return Ok(Progress::Done(Status::Ok, value));
         }

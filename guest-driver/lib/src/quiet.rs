@@ -11,7 +11,6 @@
 use crate::access::fence;
 use crate::error::{Error, Result};
 use crate::node::Inner;
-use crate::remote::State;
 use crate::slots::{Backoff, Question, Use};
 use std::time::Duration;
 use telegraphos_wire::{NodeId, Status, context};
@@ -86,7 +85,7 @@ impl Inner {
         fence();
         let word = number << context::COOKIE_BITS | question.cookie();
         question.ask(context::QUIET + 8 * u64::from(question.slot), word);
-        match question.wait(&mut backoff, |inner| inner.can_still_answer(scope))? {
+        match question.wait(&mut backoff, Inner::can_still_answer)? {
             Some((status, _)) => {
                 fence();
                 match status {
@@ -111,21 +110,11 @@ impl Inner {
         Error::Pending { what, waited: backoff.waited(), operations: self.slots.unfinished() }
     }
 
-    /// A board that is gone never answers, and neither does one that has forgotten a dead import.
-    pub(crate) fn can_still_answer(&self, scope: Scope<'_>) -> Result<()> {
-        match scope {
-            Scope::All => {
-                let mut info = telegraphos_wire::uapi::Info::default();
-                crate::sys::info(self.fd(), &mut info).map_err(|errno| self.error("waiting for the board", errno))
-            }
-            Scope::Import(handle, what) => {
-                let State { dead, error, .. } = self.import_state(handle, what)?;
-                if dead {
-                    return Err(Error::Failed { what: what(), status: error.unwrap_or(Status::Stale) });
-                }
-                Ok(())
-            }
-        }
+    /// A board that is gone never answers. One that is there answers each question, also about an import that is dead or closed: what is dead says
+    /// nothing of what was stored before (an orphan's stores had all arrived).
+    pub(crate) fn can_still_answer(&self) -> Result<()> {
+        let mut info = telegraphos_wire::uapi::Info::default();
+        crate::sys::info(self.fd(), &mut info).map_err(|errno| self.error("waiting for the board", errno))
     }
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the simulations of one switch and of networks have in common: checks by name, and packets of any class.
 
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use switch_core::{Action, Event, PortId, Switch};
+use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr};
 
@@ -15,6 +19,17 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.check, self.detail)
     }
+}
+
+/// What the switch does about an event.
+pub(crate) fn handle(switch: &mut Switch, event: Event) -> Vec<Action> {
+    let mut out = Vec::new();
+    switch.handle(event, &mut out);
+    out
+}
+
+pub(crate) fn frame(switch: &mut Switch, port: PortId, frame: Frame) -> Vec<Action> {
+    handle(switch, Event::Frame { port, frame })
 }
 
 pub(crate) fn fail<T>(check: &'static str, detail: impl Into<String>) -> Result<T, Failure> {
