@@ -322,6 +322,9 @@ pub struct Totals {
     /// Connections that had not said whose they are, ended to make place for others.
     #[serde(skip_serializing_if = "none")]
     pub unidentified: u64,
+    /// How often a node was not read for a while, because it sent too much that no credit pays for.
+    #[serde(skip_serializing_if = "none")]
+    pub rests: u64,
     /// Attempts to connect for trunks.
     #[serde(skip_serializing_if = "none")]
     pub callers: Callers,

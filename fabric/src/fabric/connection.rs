@@ -4,6 +4,7 @@
 use std::io;
 
 use telegraphos_transport::{Received, Transport};
+use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
 use super::turns::Flow;
@@ -66,6 +67,10 @@ pub(super) struct Connection {
     pub(super) ended: bool,
     /// It cannot be sent to.
     pub(super) broken: bool,
+    /// The node whose it is.
+    pub(super) node: Option<NodeId>,
+    /// It is not read until then.
+    pub(super) rests_until: Option<u64>,
     /// The process that connected, on whose account it is, if it came by the listener.
     pub(super) process: Option<u32>,
     /// It is on the account of what has not been identified.
@@ -97,12 +102,19 @@ impl Connection {
             queued: false,
             ended: false,
             broken: false,
+            node: None,
+            rests_until: None,
             process: None,
             unidentified: false,
             number,
             probed: None,
             answered_after: None,
         }
+    }
+
+    /// Whether it is not read. What has hung up is read to its end at once.
+    pub(super) fn rests(&self) -> bool {
+        self.rests_until.is_some() && !self.ended
     }
 
     /// One receive.

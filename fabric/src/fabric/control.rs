@@ -277,7 +277,7 @@ impl Controlled for Fabric {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let mut totals = Totals { unidentified: self.doorway.ended, ..Totals::default() };
+        let mut totals = Totals { unidentified: self.doorway.ended, rests: self.unpaid.rests, ..Totals::default() };
         let mut ports = Vec::new();
         for hosted in &self.switches {
             let counted = hosted.switch.statistics();

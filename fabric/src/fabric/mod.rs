@@ -25,6 +25,7 @@ mod report;
 mod tests;
 mod trunks;
 mod turns;
+mod unpaid;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -53,8 +54,9 @@ use doorway::Doorway;
 use lives::Lives;
 use trunks::{TrunkEnd, Trunks};
 use turns::{Flow, Turns};
+use unpaid::Unpaid;
 pub use watch::ShutdownHandle;
-use watch::{Events, Ready, Source, Watch};
+use watch::{Events, Interest, Ready, Source, Watch};
 
 /// Microseconds between two [`Event::Tick`] while there is something to do: what the switches' rates go by.
 const TICK: u64 = 100_000;
@@ -97,6 +99,7 @@ pub struct Fabric {
     control: Option<ControlServer>,
     /// Asks `control`, so it goes after that.
     _metrics: Option<MetricsServer>,
+    unpaid: Unpaid,
     commands: Commands,
     lives: Lives,
     /// Rounds of the loop.
@@ -161,6 +164,7 @@ impl Fabric {
             actions: Vec::new(),
             control,
             _metrics: metrics,
+            unpaid: Unpaid::new(),
             commands: Commands::default(),
             lives: Lives::default(),
             wakeups: 0,
@@ -237,7 +241,8 @@ impl Fabric {
         let transports = self.timed.values().copied();
         let trunks = self.trunks.iter().filter_map(TrunkEnd::deadline);
         let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
-        let resting = self.resting.iter().flatten().copied().chain(self.doorway.closed_until());
+        let resting =
+            self.resting.iter().flatten().copied().chain(self.doorway.closed_until()).chain(self.unpaid.deadline());
         let control = self.control.as_ref().and_then(ControlServer::deadline);
         let scheduled = self.schedule.deadline();
         let all = transports.chain(trunks).chain(acceptors).chain(resting);
@@ -249,6 +254,7 @@ impl Fabric {
         let now = self.now;
         let due: Vec<PortId> = self.timed.iter().filter(|(_, at)| **at <= now).map(|(port, _)| *port).collect();
         due.into_iter().for_each(|port| self.ready(port, false));
+        self.end_rests();
         self.open_trunks();
         if self.doorway.closed_until().is_some_and(|at| at <= now) {
             self.open_doorway();
@@ -391,7 +397,7 @@ impl Fabric {
         loop {
             loop {
                 let Some(connection) = self.connection(port) else { return (flow, false) };
-                if connection.closing {
+                if connection.closing || connection.rests() {
                     return (flow, false);
                 }
                 if !flow.may_go_on() {
@@ -407,6 +413,12 @@ impl Fabric {
                                 connection.put_back(frame);
                             }
                             return (flow, true);
+                        }
+                        if self.must_rest(port, &frame) {
+                            if let Some(connection) = self.connection(port) {
+                                connection.put_back(frame);
+                            }
+                            return (flow, false);
                         }
                         if self.kept_out(port, &frame) {
                             return (flow, false);
@@ -543,7 +555,8 @@ impl Fabric {
                     let wants = connection.transport.wants_write();
                     if connection.watched != wants {
                         connection.watched = wants;
-                        if let Err(e) = self.watch.writable(connection.transport.fd(), Source::Port(port), wants) {
+                        let interest = Interest { read: connection.rests_until.is_none(), write: wants };
+                        if let Err(e) = self.watch.interest(connection.transport.fd(), Source::Port(port), interest) {
                             self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
                             self.end(port);
                             continue;
@@ -614,7 +627,12 @@ impl Fabric {
 
     fn notice(&mut self, switch: usize, notice: &Notice) {
         match *notice {
-            Notice::Joined { port, node, .. } => self.place_faults_of(port, node),
+            Notice::Joined { port, node, .. } => {
+                if let Some(connection) = self.connection(port) {
+                    connection.node = Some(node);
+                }
+                self.place_faults_of(port, node);
+            }
             Notice::TrunkUp { port, .. } => self.probe_trunk(port),
             _ => {}
         }

@@ -2,7 +2,7 @@
 //! What ends one connection ends no other.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
@@ -108,4 +108,55 @@ fn the_process_with_the_most_connections_makes_place() {
     assert_eq!(ended, expected);
     assert!(fabric.connection(node).is_some(), "a node's own connection stays");
     assert_eq!(fabric.doorway.ended, 9);
+}
+
+/// What costs its sender nothing but a processor is answered at a rate, and what others send meanwhile is not held up.
+#[test]
+fn a_node_that_sends_what_no_credit_pays_for_rests() {
+    let (_dir, mut fabric) = fabric();
+    let join = |fabric: &mut Fabric, node: u16| {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        let transport = UnixTransport::from_stream(near, &Options::default());
+        let port = fabric.connect(Box::new(transport), 0, Role::Stranger).unwrap();
+        let mut bytes = Vec::new();
+        let window = WindowLayout::default();
+        Frame::Hello { version: telegraphos_wire::PROTOCOL_VERSION, node, window, credits: [256; 4] }
+            .encode(&mut bytes);
+        far.write_all(&bytes).unwrap();
+        (port, far)
+    };
+    // Answers to probes that come.
+    let answers = |fabric: &mut Fabric, (port, far): &mut (PortId, UnixStream), probes: usize| {
+        let (mut bytes, mut answers, mut buffer) = (Vec::new(), 0, [0; 4096]);
+        (0..probes).for_each(|_| _ = Frame::Probe.encode(&mut bytes));
+        let (length, mut sent, mut read) = (Frame::Alive.encode(&mut Vec::new()), 0, 0);
+        for _ in 0..3000 {
+            sent += far.write(&bytes[sent..]).unwrap_or(0);
+            fabric.ready(*port, false);
+            fabric.timers();
+            fabric.take_turns();
+            fabric.flush();
+            while let Ok(more @ 1..) = far.read(&mut buffer) {
+                read += more;
+            }
+            answers = read / length;
+        }
+        answers
+    };
+    let (mut greedy, mut other) = (join(&mut fabric, 1), join(&mut fabric, 2));
+    fabric.ready(greedy.0, false);
+    fabric.ready(other.0, false);
+    let welcome = answers(&mut fabric, &mut greedy, 0) + answers(&mut fabric, &mut other, 0);
+    assert!(welcome > 0, "both are welcome");
+    assert_eq!(answers(&mut fabric, &mut greedy, 20_000), 17_408);
+    assert_eq!((fabric.unpaid.rests, fabric.deadline().is_some()), (1, true));
+    assert_eq!(answers(&mut fabric, &mut other, 100), 100);
+    // It does not come back with a new bucket.
+    fabric.end(greedy.0);
+    let mut again = join(&mut fabric, 1);
+    answers(&mut fabric, &mut again, 0);
+    assert_eq!(answers(&mut fabric, &mut again, 100), 0);
+    fabric.now += 10_000;
+    assert_eq!(answers(&mut fabric, &mut again, 0), 81, "as many as the rate gives in 10 ms");
 }

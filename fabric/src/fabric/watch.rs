@@ -84,6 +84,13 @@ impl Events {
 /// Readable, or ended.
 const READ: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
 
+/// What a descriptor is watched for, besides its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interest {
+    pub(super) read: bool,
+    pub(super) write: bool,
+}
+
 /// What a descriptor is ready for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
@@ -106,9 +113,11 @@ impl Watch {
         epoll::add(&self.epoll, fd, source.data(), READ)
     }
 
-    /// Watches for writable, too, or no more.
-    pub(super) fn writable(&self, fd: BorrowedFd<'_>, source: Source, on: bool) -> Result<(), Errno> {
-        let flags = if on { READ | epoll::EventFlags::OUT } else { READ };
+    /// Watches for something else.
+    pub(super) fn interest(&self, fd: BorrowedFd<'_>, source: Source, interest: Interest) -> Result<(), Errno> {
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(READ, interest.read);
+        flags.set(epoll::EventFlags::OUT, interest.write);
         epoll::modify(&self.epoll, fd, source.data(), flags)
     }
 

@@ -171,6 +171,8 @@ impl Metrics {
         one(e, "telegraphos_answered_requests", help, Number::Counter(totals.answered))?;
         let help = "Connections that had not said whose they are, ended to make place for others";
         one(e, "telegraphos_unidentified_ended", help, Number::Counter(totals.unidentified))?;
+        let help = "Times a node was not read for a while, because it sent too much that no credit pays for";
+        one(e, "telegraphos_rests", help, Number::Counter(totals.rests))?;
         // Where there are no trunks there are no callers for them.
         let callers = totals.callers.iter().filter(|(_, count)| *count > 0 || !self.0.trunks.is_empty());
         let callers = callers.map(|(result, count)| ([("result", result)], Number::Counter(count)));

@@ -145,6 +145,7 @@ fn example() -> Snapshot {
             violations: 0,
             answered: 5,
             unidentified: 2,
+            rests: 9,
             callers: Callers { displaced: 6, ..Callers::default() },
         },
         ports: vec![
@@ -186,6 +187,7 @@ fn every_counter_is_there_with_its_labels() {
         ("telegraphos_refused_joins_total".to_owned(), 1.0),
         ("telegraphos_violations_total".to_owned(), 0.0),
         ("telegraphos_unidentified_ended_total".to_owned(), 2.0),
+        ("telegraphos_rests_total".to_owned(), 9.0),
         ("telegraphos_answered_requests_total".to_owned(), 5.0),
         (r#"telegraphos_trunk_callers_total{result="displaced"}"#.to_owned(), 6.0),
         (r#"telegraphos_trunk_callers_total{result="accepted"}"#.to_owned(), 0.0),

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames that no credit pays for: groups, probes, and what says nothing. Each node has a number of them at once and a rate, over all its
+//! connections; who sends more is not read for a while, and its socket holds it back. So no node keeps the loop at work with what
+//! costs itself nothing but a processor.
+
+use std::collections::BTreeSet;
+
+use switch_core::PortId;
+use telegraphos_accounts::{Rate, Rates};
+use telegraphos_wire::link::{Frame, MAX_GROUPS};
+use telegraphos_wire::{Class, NodeId};
+
+use super::Fabric;
+use super::connection::Role;
+use super::watch::Interest;
+
+/// Of a node: all the groups that it may have, and more, at once when it joins; then as many a second as take a few hundredths of a
+/// processor's time.
+const EACH: Rate = Rate::new(8192, MAX_GROUPS as u32 + 1024);
+/// Of all nodes together.
+const ALL: Rate = Rate::new(16 * EACH.per_second(), 16 * EACH.burst());
+/// Nodes that are remembered.
+const NODES: usize = 1024;
+/// Microseconds for which a connection is not read.
+const REST: u64 = 10_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Unpaid {
+    rates: Rates<NodeId>,
+    /// Connections that are not read, by when they will be.
+    resting: BTreeSet<(u64, PortId)>,
+    /// How often one was not read.
+    pub(super) rests: u64,
+}
+
+impl Unpaid {
+    pub(super) fn new() -> Unpaid {
+        Unpaid { rates: Rates::new(EACH, ALL, NODES), resting: BTreeSet::new(), rests: 0 }
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.resting.first().map(|(at, _)| *at)
+    }
+}
+
+fn is_unpaid(frame: &Frame) -> bool {
+    match frame {
+        Frame::Group { .. } | Frame::Probe | Frame::Alive => true,
+        Frame::Credit { class, count } => *count == 0 || *class == Class::Reply,
+        _ => false,
+    }
+}
+
+impl Fabric {
+    /// Whether the connection of a node has sent so many frames without a credit that it must rest before this one.
+    pub(super) fn must_rest(&mut self, port: PortId, frame: &Frame) -> bool {
+        if !is_unpaid(frame) {
+            return false;
+        }
+        let now = self.now;
+        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return false };
+        let Some(node) = connection.node.filter(|_| connection.role == Role::Link && !connection.ended) else {
+            return false;
+        };
+        if self.unpaid.rates.take(node, now) {
+            return false;
+        }
+        let until = now.saturating_add(REST);
+        connection.rests_until = Some(until);
+        let interest = Interest { read: false, write: connection.watched };
+        let watched = self.watch.interest(connection.transport.fd(), super::Source::Port(port), interest);
+        self.unpaid.resting.insert((until, port));
+        self.unpaid.rests += 1;
+        if let Err(e) = watched {
+            self.complain_of(port, format_args!("port {port} cannot rest: {e}"));
+        }
+        let (rate, burst) = (EACH.per_second(), EACH.burst());
+        self.complain_of(
+            port,
+            format_args!(
+                "node {node}: more frames than {rate} a second and {burst} at once that no credit pays for (groups, probes); \
+                 it is not read for {REST} us"
+            ),
+        );
+        true
+    }
+
+    /// Those that have rested are read again.
+    pub(super) fn end_rests(&mut self) {
+        while let Some((at, port)) = self.unpaid.resting.first().copied().filter(|(at, _)| *at <= self.now) {
+            self.unpaid.resting.remove(&(at, port));
+            let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { continue };
+            // Another connection may have its port now.
+            if connection.rests_until != Some(at) {
+                continue;
+            }
+            connection.rests_until = None;
+            let interest = Interest { read: true, write: connection.watched };
+            if let Err(e) = self.watch.interest(connection.transport.fd(), super::Source::Port(port), interest) {
+                self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
+                self.end(port);
+                continue;
+            }
+            self.ready(port, false);
+        }
+    }
+}
