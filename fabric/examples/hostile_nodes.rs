@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What an honest pair of nodes notices of a hostile one: round trips and stores a second through the real process, with a hostile process
-//! and, in turn with that, with a process that merely uses a processor.
+//! and, in turn with that, with nobody else and with a process that merely uses a processor. The latter two differ: where a processor sleeps
+//! between two packets, to wake it takes longer than all else.
 //!
 //! `cargo run --release -p telegraphos-fabric --example hostile_nodes -- [--fabric PATH] [--rounds N] [--slice-ms MS] [ATTACK..]`
 #![allow(clippy::print_stdout, reason = "it prints a table")]
@@ -50,10 +51,24 @@ fn main() -> Result<(), Failure> {
         // target/PROFILE/examples/hostile_nodes
         None => std::env::current_exe()?.with_file_name("../telegraphos-fabric"),
     };
-    println!("{rounds} rounds of {slice} ms each, with a spinning process and with the hostile one in turn; medians");
     println!(
-        "{:12} {:>10} {:>10} {:>6}  {:>9} {:>9} {:>6}  {:>10} {:>10}  {:>8}",
-        "attack", "stores/s", "attacked", "ratio", "trip us", "attacked", "ratio", "worst ms", "attacked", "RSS MiB"
+        "{rounds} rounds of {slice} ms each: alone, with a spinning process, with the hostile one; medians; ratios to alone"
+    );
+    println!(
+        "{:11} {:>8} {:>8} {:>8} {:>5}  {:>7} {:>7} {:>8} {:>5}  {:>8} {:>5} {:>8}  {:>7}",
+        "attack",
+        "stores/s",
+        "spinning",
+        "attacked",
+        "ratio",
+        "trip us",
+        "spin",
+        "attacked",
+        "ratio",
+        "worst ms",
+        "spin",
+        "attacked",
+        "RSS MiB"
     );
     for attack in attacks {
         compare(&fabric, &attack, rounds, Duration::from_millis(slice))?;
@@ -109,10 +124,9 @@ fn compare(fabric: &Path, attack: &str, rounds: usize, slice: Duration) -> Resul
         Ok(())
     });
     // Of each: stores a second, a round trip, the longest.
-    let mut seen: [[Vec<f64>; 3]; 2] = Default::default();
+    let mut seen: [[Vec<f64>; 3]; 3] = Default::default();
     for _ in 0..rounds {
-        for (attacked, seen) in seen.iter_mut().enumerate() {
-            let role = if attacked == 1 { attack } else { "spin" };
+        for (role, seen) in ["sleep", "spin", attack].into_iter().zip(&mut seen) {
             let child = Command::new(std::env::current_exe()?).args(["--hostile", role]).arg(&path).spawn()?;
             let hostile = Running(child);
             std::thread::sleep(Duration::from_millis(100));
@@ -130,22 +144,25 @@ fn compare(fabric: &Path, attack: &str, rounds: usize, slice: Duration) -> Resul
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id()))?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0").trim();
     let peak: f64 = peak.split_whitespace().next().unwrap_or("0").parse()?;
-    let mut median = |attacked: usize, what: usize| {
-        let values = &mut seen[attacked][what];
+    let mut median = |role: usize, what: usize| {
+        let values = &mut seen[role][what];
         values.sort_by(f64::total_cmp);
         if what == 2 { values[values.len() - 1] } else { values[values.len() / 2] }
     };
-    let [rate, trip, worst] = [0, 1, 2].map(|what| (median(0, what), median(1, what)));
+    let [rate, trip, worst] = [0, 1, 2].map(|what| [0, 1, 2].map(|role| median(role, what)));
     println!(
-        "{attack:12} {:>10.0} {:>10.0} {:>6.2}  {:>9.1} {:>9.1} {:>6.2}  {:>10.1} {:>10.1}  {:>8.0}",
-        rate.0,
-        rate.1,
-        rate.0 / rate.1.max(1.0),
-        trip.0,
-        trip.1,
-        trip.1 / trip.0,
-        worst.0 / 1000.0,
-        worst.1 / 1000.0,
+        "{attack:11} {:>8.0} {:>8.0} {:>8.0} {:>5.2}  {:>7.1} {:>7.1} {:>8.1} {:>5.2}  {:>8.1} {:>5.1} {:>8.1}  {:>7.0}",
+        rate[0],
+        rate[1],
+        rate[2],
+        rate[0] / rate[2].max(1.0),
+        trip[0],
+        trip[1],
+        trip[2],
+        trip[2] / trip[0],
+        worst[0] / 1000.0,
+        worst[1] / 1000.0,
+        worst[2] / 1000.0,
         peak / 1024.0
     );
     Ok(())
@@ -269,6 +286,9 @@ impl Honest {
 fn hostile(attack: &str, path: &Path) -> Result<(), Failure> {
     loop {
         let ended = match attack {
+            "sleep" => loop {
+                std::thread::sleep(Duration::from_secs(60));
+            },
             "spin" => loop {
                 std::hint::spin_loop();
             },
