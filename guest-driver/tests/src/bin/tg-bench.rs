@@ -31,7 +31,7 @@ op: store and load are single accesses with pauses; stream-issue and stream-arri
 last store returned and until quiet; stream-10000 and batch-100 are per store of 10 000, in a row or in batches of 100 with quiet in
 between, until the last store (of the batch) returned, as ratios to store; self-store and self-load are to this node's own memory by way of the board;
 quiet is one with nothing outstanding; store8 and load8 move one byte, as those of pci-testdev do. launch-context,
-launch-special and launch-plain are one fetch-and-add from launch to result in each style, as ratios to launch-plain.
+launch-load, launch-special and launch-plain are one fetch-and-add from launch to result in each style, as ratios to launch-plain.
 Exit codes: 0 done, 2 usage, 3 board, driver, device or peer refused.
 
 Example: telegraphos bench
@@ -93,7 +93,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
 }
 
 /// The operations, in the order of a round.
-const OPS: [&str; 16] = [
+const OPS: [&str; 17] = [
     "testdev-store",
     "testdev-load",
     "store",
@@ -108,6 +108,7 @@ const OPS: [&str; 16] = [
     "self-load",
     "quiet",
     "launch-context",
+    "launch-load",
     "launch-special",
     "launch-plain",
 ];
@@ -298,8 +299,12 @@ fn one_round(
         node.set_launch_style(LaunchStyle::default());
         Ok(each)
     };
-    let [context, special, plain] =
-        [launch(LaunchStyle::Context)?, launch(LaunchStyle::Special)?, launch(LaunchStyle::Plain)?];
+    let launches = [
+        launch(LaunchStyle::Context)?,
+        launch(LaunchStyle::Load)?,
+        launch(LaunchStyle::Special)?,
+        launch(LaunchStyle::Plain)?,
+    ];
     let accesses = [
         test_store,
         test_load,
@@ -317,6 +322,6 @@ fn one_round(
     ];
     let mut all = [0.0; OPS.len()];
     all[..accesses.len()].copy_from_slice(&accesses);
-    all[accesses.len()..].copy_from_slice(&[context, special, plain]);
+    all[accesses.len()..].copy_from_slice(&launches);
     Ok(all)
 }

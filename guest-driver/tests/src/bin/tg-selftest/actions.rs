@@ -249,6 +249,12 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             }
         }
         // Launches copies within this node's memory as fast as it can, whatever becomes of them, without end.
+        ["spin"] => {
+            say("ready");
+            loop {
+                std::hint::spin_loop();
+            }
+        }
         ["launch-flood", name] => {
             let node = Node::open()?;
             let near = import(&node, &node.id().to_string(), name, "rwad")?;

@@ -3,6 +3,7 @@
 
 use crate::context::{Context, Stop, Verdict, must, same};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use telegraphos::{LaunchStyle, Node, Remote, Status};
 use telegraphos_wire::{context, uapi};
 use tg_tests::child::{Child, End};
@@ -303,12 +304,31 @@ pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(8 << 16)?;
     mine.store::<u64>(8, 0)?;
     context.sync()?;
-    let mut children: Vec<Child> = Vec::new();
-    for _ in 0..2 {
-        let mut child = context.child(&["launch-flood", &context.name("data")])?;
-        child.expect("ready")?;
-        children.push(child);
+    // How long a load takes beside two processes.
+    let beside = |context: &mut Context<'_>, action: &[&str]| -> Verdict<(Vec<Child>, Duration)> {
+        let mut children: Vec<Child> = Vec::new();
+        for _ in 0..2 {
+            let mut child = context.child(action)?;
+            child.expect("ready")?;
+            children.push(child);
+        }
+        let mut times = Vec::new();
+        for _ in 0..LOADS {
+            let begun = Instant::now();
+            right.get64(8)?;
+            times.push(begun.elapsed());
+        }
+        times.sort_unstable();
+        Ok((children, times[times.len() / 2]))
+    };
+    let (mut spinning, usual) = beside(context, &["spin"])?;
+    for child in &mut spinning {
+        child.kill()?;
+        child.must_end(End::Signal(libc::SIGKILL))?;
     }
+    let name = context.name("data");
+    let (mut children, attacked) = beside(context, &["launch-flood", &name])?;
+    context.note(format!("a load takes {usual:?} beside two processes that spin, {attacked:?} beside two that launch"));
     for n in 0..LOADS {
         right.put64(8 + 8 * (n % 100), n)?;
         same("a word loaded behind a flood", right.get64(8 + 8 * (n % 100))?, n)?;
