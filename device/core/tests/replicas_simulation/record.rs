@@ -147,7 +147,8 @@ impl Page {
             let had = &life.had[lane];
             let known = had.iter().rposition(|value| self.order[lane].contains(value)).ok_or("it was never filled")?;
             let place = place_in(&self.order[lane], had[known]).unwrap_or(0);
-            self.order[lane].truncate(place + 1);
+            // A store of its own that no home has ordered comes behind what is reported, which its counter has kept out (SPEC item 26).
+            self.order[lane].truncate(place.max(self.reported[lane]) + 1);
             self.order[lane].extend(&had[known + 1..]);
         }
         Ok(())
