@@ -2,8 +2,8 @@
 -- Wireshark dissector for captures of a Telegraphos fabric (docs/capture.md).
 --   wireshark -X lua_script:telegraphos.lua FILE
 --
--- Generated from the crates telegraphos-wire and telegraphos-capture; do not edit. Renew with
---   cargo run -p telegraphos-capture --example dissector > fabric/dissector/telegraphos.lua
+-- The tables are generated from the crates telegraphos-wire and telegraphos-capture; renew them with
+--   cargo run -p telegraphos-capture --example dissector
 
 local proto = Proto("telegraphos", "Telegraphos")
 
@@ -138,6 +138,7 @@ wire.records = {
   [251] = { name = "state", len = 4, check = "None", tail = "Text",
     fields = { { "more", 0, 4, "Dec" }, } },
 }
+-- End of the generated tables; what follows is edited here.
 
 -- Each field has one type, whatever its width here or there: Wireshark reads 1 to 4 bytes into a 32-bit field.
 local fields = {}

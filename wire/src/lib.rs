@@ -24,6 +24,7 @@ extern crate alloc;
 
 #[macro_use]
 mod cstruct;
+mod schema;
 
 pub mod admin;
 pub mod context;
@@ -36,6 +37,7 @@ pub mod link;
 pub mod packet;
 pub mod queue;
 pub mod regs;
+pub mod tables;
 pub mod uapi;
 pub mod window;
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What HIBs say to each other: a fixed header and, for some kinds, a payload.
 //!
-//! [`Packet`] is the sane representation; [`Packet::encode`] and [`Packet::decode`] are the only places that know the bytes.
+//! [`Packet`] is the checked representation. Each kind is declared once, in [`Body`], with the place of each field; the encoding, the checked
+//! decoding and the tables of [`layout`](crate::layout) come from that (`schema.rs`).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::layout::{Check, Field, Show, Tail};
+use crate::schema::{Encoded, Integer, Malformed, Slot, kinds, slots};
 use crate::{NodeId, PROTOCOL_VERSION, Status};
 
 /// Bytes of the header.
@@ -20,8 +23,6 @@ pub const NO_NODE: NodeId = NodeId::MAX;
 pub const MULTICAST: NodeId = NodeId::MAX - 1;
 /// Bytes of the longest packet.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
-pub(crate) const LOOKUP_LEN: usize = 88;
-pub(crate) const ATOMIC_LEN: usize = 8;
 
 /// Traffic class. A class may wait only for classes to its right; replies always sink (DESIGN contract 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -155,285 +156,420 @@ impl AtomicOp {
     }
 }
 
-/// What a packet says.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Body {
+slots! {
+    Size: u8 as u8, "size" @ 2, Dec;
+    Operation: AtomicOp as u8, "operation" @ 3, Atomic;
+    Data: u64 as u64, "data" @ 32, Hex;
+    Operand: u64 as u64, "operand" @ 32, Hex;
+    NewGeneration: u64 as u64, "new_generation" @ 32, Dec;
+    SegmentLength: u64 as u64, "segment_length" @ 40, Dec;
+    Length: u32 as u32, "length" @ 44, Dec;
+    After: u32 as u32, "after" @ 44, Dec;
+    Imports: u32 as u32, "imports" @ 44, Dec;
+    Holds: u32 as u32, "holds" @ 44, Dec;
+    Keep: bool as u32, "keep" @ 44, Flag;
+    NewPage: u32 as u32, "new_page" @ 44, Dec;
+    Context: u16 as u16, "context" @ 48, Dec;
+    Mode: u16 as u16, "mode" @ 48, Dec;
+    Writer: NodeId as u16, "writer" @ 48, Node;
+    To: NodeId as u16, "to" @ 48, Node;
+    Last: bool as u16, "last" @ 48, Flag;
+    ItsStatus: Status as u16, "status" @ 50, Status;
+    ItsRights: Rights as u16, "rights" @ 52, Rights;
+    Compare: u64 as u64, "compare" @ HEADER_LEN, Hex;
+    UserId: u32 as u32, "uid" @ HEADER_LEN + 80, Dec;
+    // Of a lookup's answer.
+    Width: u8 as u8, "width" @ 2, Dec;
+    FirstPage: u32 as u32, "page" @ 16, Dec;
+    Pages: u32 as u32, "pages" @ 20, Dec;
+    Generation: u64 as u64, "generation" @ 24, Dec;
+}
+
+const fn field(name: &'static str, at: usize, len: usize, show: Show) -> Field {
+    Field { name, at, len, show }
+}
+
+/// An address.
+struct At;
+
+impl Slot for At {
+    type Value = RemoteAddr;
+    const FIELDS: &'static [Field] =
+        &[field("page", 16, 4, Show::Dec), field("offset", 20, 4, Show::Hex), field("generation", 24, 8, Show::Dec)];
+
+    fn put(value: &RemoteAddr, fixed: &mut [u8]) {
+        value.page.write(&mut fixed[16..]);
+        value.offset.write(&mut fixed[20..]);
+        value.generation.write(&mut fixed[24..]);
+    }
+
+    fn get(bytes: &[u8]) -> Result<RemoteAddr, Malformed> {
+        let (page, offset) = (u32::read(bytes, 16), u32::read(bytes, 20));
+        Ok(RemoteAddr { page, offset, generation: u64::read(bytes, 24) })
+    }
+
+    fn page(value: &RemoteAddr) -> Option<u32> {
+        Some(value.page)
+    }
+}
+
+/// The import of a request that changes memory.
+struct Epoch;
+
+impl Slot for Epoch {
+    type Value = ImportEpoch;
+    const FIELDS: &'static [Field] = &[field("import", 50, 2, Show::Dec), field("import_epoch", 52, 4, Show::Dec)];
+
+    fn put(value: &ImportEpoch, fixed: &mut [u8]) {
+        value.import.write(&mut fixed[50..]);
+        value.epoch.write(&mut fixed[52..]);
+    }
+
+    fn get(bytes: &[u8]) -> Result<ImportEpoch, Malformed> {
+        Ok(ImportEpoch { import: u16::read(bytes, 50), epoch: u32::read(bytes, 52) })
+    }
+
+    fn epoch(value: &ImportEpoch) -> Option<ImportEpoch> {
+        Some(*value)
+    }
+}
+
+/// Where the length of a block is, which follows the header.
+const BLOCK_LENGTH: usize = 44;
+
+/// The bytes of a block, behind the header.
+struct Bytes;
+
+impl Slot for Bytes {
+    type Value = Block;
+    const FIELDS: &'static [Field] = Length::FIELDS;
+    const TAIL: Tail = Tail::Block;
+
+    fn put(value: &Block, fixed: &mut [u8]) {
+        (value.len() as u32).write(&mut fixed[BLOCK_LENGTH..]);
+    }
+
+    fn get(bytes: &[u8]) -> Result<Block, Malformed> {
+        Ok(Arc::from(bytes.get(HEADER_LEN..).unwrap_or_default()))
+    }
+
+    fn extend(value: &Block, out: &mut Vec<u8>) {
+        out.extend_from_slice(value);
+    }
+
+    fn tail_len(value: &Block) -> usize {
+        value.len()
+    }
+}
+
+/// A lookup's name.
+struct ItsName;
+
+impl Slot for ItsName {
+    type Value = Box<Name>;
+    const FIELDS: &'static [Field] = &[field("name", HEADER_LEN, 64, Show::Text)];
+
+    fn put(value: &Box<Name>, fixed: &mut [u8]) {
+        fixed[HEADER_LEN..HEADER_LEN + 64].copy_from_slice(&value[..]);
+    }
+
+    fn get(bytes: &[u8]) -> Result<Box<Name>, Malformed> {
+        let name = bytes.get(HEADER_LEN..).and_then(|bytes| bytes.first_chunk()).ok_or(Malformed::Value)?;
+        Ok(Box::new(*name))
+    }
+}
+
+/// A lookup's secret.
+struct Secret;
+
+impl Slot for Secret {
+    type Value = [u8; 16];
+    const FIELDS: &'static [Field] = &[field("secret", HEADER_LEN + 64, 16, Show::Bytes)];
+
+    fn put(value: &[u8; 16], fixed: &mut [u8]) {
+        fixed[HEADER_LEN + 64..HEADER_LEN + 80].copy_from_slice(value);
+    }
+
+    fn get(bytes: &[u8]) -> Result<[u8; 16], Malformed> {
+        bytes.get(HEADER_LEN + 64..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(Malformed::Value)
+    }
+}
+
+impl Encoded<u16> for Status {
+    fn number(&self) -> u16 {
+        *self as u16
+    }
+
+    fn of(number: u16) -> Result<Status, Malformed> {
+        Ok(Status::from_u16(number))
+    }
+}
+
+impl Encoded<u16> for Rights {
+    fn number(&self) -> u16 {
+        self.0
+    }
+
+    fn of(number: u16) -> Result<Rights, Malformed> {
+        Ok(Rights(number))
+    }
+}
+
+impl Encoded<u8> for AtomicOp {
+    fn number(&self) -> u8 {
+        *self as u8
+    }
+
+    fn of(number: u8) -> Result<AtomicOp, Malformed> {
+        AtomicOp::from_u8(number).ok_or(Malformed::Atomic(number))
+    }
+}
+
+const REQUEST: Option<Class> = Some(Class::Request);
+const ENQUEUE: Option<Class> = Some(Class::Enqueue);
+const REFLECTED: Option<Class> = Some(Class::Reflected);
+const REPLY: Option<Class> = Some(Class::Reply);
+
+kinds! {
+    /// What a packet says.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    pub enum Body, table
+    /// Every kind of packet; places count from the packet's start.
+    PACKETS;
+
     /// Store `size` (1, 2, 4, 8) bytes of `data` (little-endian, low bytes).
-    Write {
+    Write = 1 "write", REQUEST, HEADER_LEN, Access {
         /// Destination.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The issuing context.
-        context: u16,
+        context: u16 = Context,
         /// Its import.
-        epoch: ImportEpoch,
+        epoch: ImportEpoch = Epoch,
         /// Bytes.
-        size: u8,
+        size: u8 = Size,
         /// Value.
-        data: u64,
-    },
+        data: u64 = Data,
+    };
     /// Load `size` (1, 2, 4, 8) bytes.
-    Read {
+    Read = 2 "read", REQUEST, HEADER_LEN, Access {
         /// Source.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The issuing context.
-        context: u16,
+        context: u16 = Context,
         /// Bytes.
-        size: u8,
-    },
+        size: u8 = Size,
+    };
     /// Ask for the segment `name`.
-    Lookup {
+    Lookup = 3 "lookup", REQUEST, HEADER_LEN + 88, None {
         /// Its name; boxed, since it would make every packet twice as large in memory.
-        name: Box<Name>,
+        name: Box<Name> = ItsName,
         /// Its secret, zeros for none.
-        secret: [u8; 16],
+        secret: [u8; 16] = Secret,
         /// The asking process's user id.
-        uid: u32,
+        uid: u32 = UserId,
         /// Rights wanted.
-        rights: Rights,
-    },
+        rights: Rights = ItsRights,
+    };
     /// Read, modify and write one word.
-    Atomic {
+    Atomic = 4 "atomic", REQUEST, HEADER_LEN + 8, Word {
         /// The word.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The issuing context.
-        context: u16,
+        context: u16 = Context,
         /// Its import.
-        epoch: ImportEpoch,
+        epoch: ImportEpoch = Epoch,
         /// Bytes: 4 or 8.
-        size: u8,
+        size: u8 = Size,
         /// What to do.
-        op: AtomicOp,
+        op: AtomicOp = Operation,
         /// Its operand.
-        operand: u64,
+        operand: u64 = Operand,
         /// Value compared with, for [`AtomicOp::CompareSwap`].
-        compare: u64,
-    },
+        compare: u64 = Compare,
+    };
     /// Load `length` bytes, at any alignment.
-    ReadBlock {
+    ReadBlock = 5 "read-block", REQUEST, HEADER_LEN, Block {
         /// Source; the block does not leave its export page.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The issuing context.
-        context: u16,
+        context: u16 = Context,
         /// Bytes, 1 to [`MAX_BLOCK`].
-        length: u32,
-    },
+        length: u32 = Length,
+    };
     /// Store the bytes of `data`, 1 to [`MAX_BLOCK`], at any alignment.
-    WriteBlock {
+    WriteBlock = 6 "write-block", REQUEST, HEADER_LEN, Block {
         /// Destination; the block does not leave its export page.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The issuing context.
-        context: u16,
+        context: u16 = Context,
         /// Its import.
-        epoch: ImportEpoch,
+        epoch: ImportEpoch = Epoch,
         /// The bytes.
-        data: Block,
-    },
+        data: Block = Bytes,
+    };
     /// Append an element to the queue at `at` (s0; SPEC item 2).
-    Enqueue {
+    Enqueue = 7 "enqueue", ENQUEUE, HEADER_LEN, Word {
         /// Base of the queue's first buffer.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The issuing context.
-        context: u16,
+        context: u16 = Context,
         /// Its import.
-        epoch: ImportEpoch,
+        epoch: ImportEpoch = Epoch,
         /// Bytes of the element.
-        size: u8,
+        size: u8 = Size,
         /// The element.
-        data: u64,
+        data: u64 = Data,
         /// Requests that the sender's node had sent to this one before, modulo 2^32, counted from when each learned the other's present
         /// incarnation: the element is appended after them (SPEC I8).
-        after: u32,
-    },
+        after: u32 = After,
+    };
     /// From now on so many imports of the sender's node use the queue at `at`; hold slots are reserved for each.
-    Reserve {
+    Reserve = 8 "reserve", REQUEST, HEADER_LEN, None {
         /// The queue.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// Number of imports; none returns all.
-        imports: u32,
-    },
+        imports: u32 = Imports,
+    };
     /// From the node of a copy to the home of its replicated page: its processor stored this to the copy (SPEC items 24, 25).
-    Update {
+    Update = 9 "update", REQUEST, HEADER_LEN, Access {
         /// The word at home.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The issuing context.
-        context: u16,
+        context: u16 = Context,
         /// Its import.
-        epoch: ImportEpoch,
+        epoch: ImportEpoch = Epoch,
         /// Bytes.
-        size: u8,
+        size: u8 = Size,
         /// Value.
-        data: u64,
-    },
+        data: u64 = Data,
+    };
     /// Become a copy of the replicated page at `at`; its content follows as [`Body::Fill`].
-    Join {
+    Join = 10 "join", REQUEST, HEADER_LEN, None {
         /// The home page.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// TG_REPLICA_*: the mode, which is that of the home.
-        mode: u16,
+        mode: u16 = Mode,
         /// It has the content already, up to where the home until now has stopped: to the home from now on, while the page moves.
-        keep: bool,
-    },
-    /// Hand the replicated page at `at` over to the sender, a copy of it. Answered when all copies have been told.
-    Move {
-        /// The home page.
-        at: RemoteAddr,
-        /// The sender's page.
-        page: u32,
-        /// The generation of its grant there.
-        generation: u64,
-    },
+        keep: bool = Keep,
+    };
     /// Be a copy no more.
-    Leave {
+    Leave = 11 "leave", REQUEST, HEADER_LEN, None {
         /// The home page.
-        at: RemoteAddr,
-    },
+        at: RemoteAddr = At,
+    };
     /// From the home of a replicated page to its copies: a store, in the home's order.
-    Reflected {
+    Reflected = 12 "reflected", REFLECTED, HEADER_LEN, Access {
         /// The word at home.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// Bytes.
-        size: u8,
+        size: u8 = Size,
         /// Value.
-        data: u64,
+        data: u64 = Data,
         /// The node whose [`Body::Update`] it was; the home itself for all others (SPEC E17).
-        writer: NodeId,
-    },
+        writer: NodeId = Writer,
+    };
     /// From the home to a new copy: bytes of the page, in the same order as stores (SPEC E20).
-    Fill {
+    Fill = 13 "fill", REFLECTED, HEADER_LEN, Block {
         /// The bytes at home.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The bytes.
-        data: Block,
+        data: Block = Bytes,
         /// The copy is complete with these.
-        last: bool,
-    },
+        last: bool = Last,
+    };
     /// From the home to its copies, behind all stores: the page lives elsewhere from now on, or nowhere. A new home says by it that it is
     /// the home from now on.
-    Rehome {
+    Rehome = 14 "rehome", REFLECTED, HEADER_LEN, None {
         /// The home until now.
-        at: RemoteAddr,
+        at: RemoteAddr = At,
         /// The home from now on; [`NO_NODE`]: none.
-        to: NodeId,
+        to: NodeId = To,
         /// Its page there; if there is none, the status that says why, 0 for [`Status::Stale`].
-        page: u32,
+        page: u32 = NewPage,
         /// The generation of its grant there.
-        generation: u64,
-    },
-    /// A copy has taken what its home sent.
-    CopyAck {
-        /// Result.
-        status: Status,
-    },
+        generation: u64 = NewGeneration,
+    };
+    /// Hand the replicated page at `at` over to the sender, a copy of it. Answered when all copies have been told.
+    Move = 15 "move", REQUEST, HEADER_LEN, None {
+        /// The home page.
+        at: RemoteAddr = At,
+        /// The sender's page.
+        page: u32 = NewPage,
+        /// The generation of its grant there.
+        generation: u64 = NewGeneration,
+    };
     /// A write was performed or an element appended, or it was refused.
-    WriteAck {
+    WriteAck = 0x81 "write-ack", REPLY, HEADER_LEN, None {
         /// Result.
-        status: Status,
-    },
+        status: Status = ItsStatus,
+    };
     /// A load's value, all-ones unless the status is Ok.
-    ReadReply {
+    ReadReply = 0x82 "read-reply", REPLY, HEADER_LEN, None {
         /// Result.
-        status: Status,
+        status: Status = ItsStatus,
         /// Value.
-        data: u64,
-    },
-    /// An atomic's previous value, all-ones unless the status is Ok.
-    AtomicReply {
-        /// Result.
-        status: Status,
-        /// Value before the operation.
-        data: u64,
-    },
-    /// The bytes of a block, none unless the status is Ok.
-    BlockReply {
-        /// Result.
-        status: Status,
-        /// The bytes.
-        data: Block,
-    },
-    /// What was reserved.
-    ReserveReply {
-        /// Result; if not Ok the earlier reservation stands.
-        status: Status,
-        /// Elements that each import may have on their way.
-        holds: u32,
-    },
+        data: u64 = Data,
+    };
     /// A lookup's answer; the rest is zero unless the status is Ok.
-    LookupReply {
+    LookupReply = 0x83 "lookup-reply", REPLY, HEADER_LEN, None {
         /// Result.
-        status: Status,
+        status: Status = ItsStatus,
         /// First export page.
-        page: u32,
+        page: u32 = FirstPage,
         /// Export pages.
-        count: u32,
+        count: u32 = Pages,
         /// Bytes.
-        length: u64,
+        length: u64 = SegmentLength,
         /// Generation of the grants.
-        generation: u64,
+        generation: u64 = Generation,
         /// Rights granted.
-        rights: Rights,
+        rights: Rights = ItsRights,
         /// Bytes of a queue's word; 0 if it is not a queue.
-        width: u8,
-    },
+        width: u8 = Width,
+    };
+    /// An atomic's previous value, all-ones unless the status is Ok.
+    AtomicReply = 0x84 "atomic-reply", REPLY, HEADER_LEN, None {
+        /// Result.
+        status: Status = ItsStatus,
+        /// Value before the operation.
+        data: u64 = Data,
+    };
+    /// The bytes of a block, none unless the status is Ok.
+    BlockReply = 0x85 "block-reply", REPLY, HEADER_LEN, None {
+        /// Result.
+        status: Status = ItsStatus,
+        /// The bytes.
+        data: Block = Bytes,
+    };
+    /// What was reserved.
+    ReserveReply = 0x86 "reserve-reply", REPLY, HEADER_LEN, None {
+        /// Result; if not Ok the earlier reservation stands.
+        status: Status = ItsStatus,
+        /// Elements that each import may have on their way.
+        holds: u32 = Holds,
+    };
+    /// A copy has taken what its home sent.
+    CopyAck = 0x87 "copy-ack", REPLY, HEADER_LEN, None {
+        /// Result.
+        status: Status = ItsStatus,
+    };
 }
 
 impl Body {
     /// The class the packet travels in.
     pub fn class(&self) -> Class {
-        match self {
-            Body::Write { .. }
-            | Body::Read { .. }
-            | Body::Lookup { .. }
-            | Body::Atomic { .. }
-            | Body::ReadBlock { .. }
-            | Body::WriteBlock { .. }
-            | Body::Reserve { .. }
-            | Body::Update { .. }
-            | Body::Join { .. }
-            | Body::Move { .. }
-            | Body::Leave { .. } => Class::Request,
-            Body::Reflected { .. } | Body::Fill { .. } | Body::Rehome { .. } => Class::Reflected,
-            Body::Enqueue { .. } => Class::Enqueue,
-            Body::WriteAck { .. }
-            | Body::ReadReply { .. }
-            | Body::LookupReply { .. }
-            | Body::AtomicReply { .. }
-            | Body::BlockReply { .. }
-            | Body::CopyAck { .. }
-            | Body::ReserveReply { .. } => Class::Reply,
-        }
+        // Every entry of the table has one.
+        self.kind().class.unwrap_or(Class::Reply)
     }
 
     /// The export page that a request or a multicast is about; 0 if none.
     pub fn page(&self) -> u32 {
-        match self {
-            Body::Write { at, .. }
-            | Body::Read { at, .. }
-            | Body::Atomic { at, .. }
-            | Body::ReadBlock { at, .. }
-            | Body::WriteBlock { at, .. }
-            | Body::Enqueue { at, .. }
-            | Body::Reserve { at, .. }
-            | Body::Update { at, .. }
-            | Body::Join { at, .. }
-            | Body::Move { at, .. }
-            | Body::Leave { at }
-            | Body::Reflected { at, .. }
-            | Body::Fill { at, .. }
-            | Body::Rehome { at, .. } => at.page,
-            _ => 0,
-        }
+        self.address_page().unwrap_or(0)
     }
 
     /// The import and epoch of a request that changes memory; `None` for others.
     pub fn epoch(&self) -> Option<ImportEpoch> {
-        match self {
-            Body::Write { epoch, .. }
-            | Body::Update { epoch, .. }
-            | Body::Atomic { epoch, .. }
-            | Body::WriteBlock { epoch, .. }
-            | Body::Enqueue { epoch, .. } => Some(*epoch),
-            _ => None,
-        }
+        self.import_epoch()
     }
 
     /// The reply that refuses this request with `status`; `None` for a reply.
@@ -466,40 +602,7 @@ impl Body {
 
     /// Bytes behind the header.
     pub fn payload_len(&self) -> usize {
-        match self {
-            Body::Lookup { .. } => LOOKUP_LEN,
-            Body::Atomic { .. } => ATOMIC_LEN,
-            Body::WriteBlock { data, .. } | Body::BlockReply { data, .. } | Body::Fill { data, .. } => data.len(),
-            _ => 0,
-        }
-    }
-
-    /// Name for logs and captures.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Body::Write { .. } => "write",
-            Body::Read { .. } => "read",
-            Body::Lookup { .. } => "lookup",
-            Body::WriteAck { .. } => "write-ack",
-            Body::ReadReply { .. } => "read-reply",
-            Body::LookupReply { .. } => "lookup-reply",
-            Body::Atomic { .. } => "atomic",
-            Body::AtomicReply { .. } => "atomic-reply",
-            Body::ReadBlock { .. } => "read-block",
-            Body::WriteBlock { .. } => "write-block",
-            Body::BlockReply { .. } => "block-reply",
-            Body::Update { .. } => "update",
-            Body::Join { .. } => "join",
-            Body::Move { .. } => "move",
-            Body::Leave { .. } => "leave",
-            Body::Reflected { .. } => "reflected",
-            Body::Fill { .. } => "fill",
-            Body::Rehome { .. } => "rehome",
-            Body::CopyAck { .. } => "copy-ack",
-            Body::Enqueue { .. } => "enqueue",
-            Body::Reserve { .. } => "reserve",
-            Body::ReserveReply { .. } => "reserve-reply",
-        }
+        self.kind().len - HEADER_LEN + self.tail_len()
     }
 }
 
@@ -575,37 +678,6 @@ impl core::fmt::Display for PacketError {
 
 impl core::error::Error for PacketError {}
 
-pub(crate) const WRITE: u8 = 1;
-pub(crate) const READ: u8 = 2;
-pub(crate) const LOOKUP: u8 = 3;
-pub(crate) const ATOMIC: u8 = 4;
-pub(crate) const READ_BLOCK: u8 = 5;
-pub(crate) const WRITE_BLOCK: u8 = 6;
-pub(crate) const ENQUEUE: u8 = 7;
-pub(crate) const RESERVE: u8 = 8;
-pub(crate) const UPDATE: u8 = 9;
-pub(crate) const JOIN: u8 = 10;
-pub(crate) const LEAVE: u8 = 11;
-pub(crate) const REFLECTED: u8 = 12;
-pub(crate) const FILL: u8 = 13;
-pub(crate) const REHOME: u8 = 14;
-pub(crate) const MOVE: u8 = 15;
-pub(crate) const WRITE_ACK: u8 = 0x81;
-pub(crate) const READ_REPLY: u8 = 0x82;
-pub(crate) const LOOKUP_REPLY: u8 = 0x83;
-pub(crate) const ATOMIC_REPLY: u8 = 0x84;
-pub(crate) const BLOCK_REPLY: u8 = 0x85;
-pub(crate) const RESERVE_REPLY: u8 = 0x86;
-pub(crate) const COPY_ACK: u8 = 0x87;
-
-fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut out = [0; N];
-    if let Some(part) = bytes.get(at..at + N) {
-        out.copy_from_slice(part);
-    }
-    out
-}
-
 fn check_access(offset: u32, size: u8) -> Result<(), PacketError> {
     if !matches!(size, 1 | 2 | 4 | 8) {
         return Err(PacketError::Size(size));
@@ -624,172 +696,46 @@ fn check_block(offset: u32, length: usize) -> Result<(), PacketError> {
     Ok(())
 }
 
+impl Check {
+    /// Whether it holds of a packet; `tail`: bytes behind its fixed part, if it has a block there.
+    fn verify(self, bytes: &[u8], tail: Option<usize>) -> Result<(), PacketError> {
+        let (size, offset) = (u8::read(bytes, 2), u32::read(bytes, 20));
+        match self {
+            Check::None => Ok(()),
+            Check::Access => check_access(offset, size),
+            Check::Word => {
+                check_access(offset, size)?;
+                if size < 4 { Err(PacketError::Size(size)) } else { Ok(()) }
+            }
+            Check::Block => check_block(offset, tail.unwrap_or(u32::read(bytes, BLOCK_LENGTH) as usize)),
+        }
+    }
+}
+
 impl Packet {
     /// The class the packet travels in.
     pub fn class(&self) -> Class {
         self.body.class()
     }
 
-    /// Appends the packet to `out` and returns its length.
-    ///
-    /// Layout: 0 version, 1 kind, 2 size, 3 atomic operation, 4 src, 6 dst, 8 tag, 12 (in requests) high half of target, 16 page, 20 offset,
-    /// 24 generation, 32 data, 40 length or (in requests) low half of target, 44 block length, or after, imports, holds, new page; 48 context or
-    /// writer, new home, last, mode; 50 status, 52 rights, 54 zero; of requests that change memory 50 import, 52 its epoch; 56 incarnation. In a lookup's answer the size is that of a queue's word. Behind it: a lookup's name, secret and uid; an atomic's compare value; the bytes of a block.
+    /// Appends the packet to `out` and returns its length. The header has version, kind and, by [`layout`](crate::layout), the fields of all
+    /// packets and those of the kind; the rest of it is zero.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
-        let mut header = [0; HEADER_LEN];
-        let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &[PROTOCOL_VERSION]);
-        put(4, &self.src.to_le_bytes());
-        put(6, &self.dst.to_le_bytes());
-        put(8, &self.tag.to_le_bytes());
-        put(56, &self.incarnation.to_le_bytes());
+        let (start, kind) = (out.len(), self.body.kind());
+        out.resize(start + kind.len, 0);
+        let fixed = &mut out[start..];
+        fixed[..2].copy_from_slice(&[PROTOCOL_VERSION, kind.number]);
+        self.src.write(&mut fixed[4..]);
+        self.dst.write(&mut fixed[6..]);
+        self.tag.write(&mut fixed[8..]);
+        self.incarnation.write(&mut fixed[56..]);
         if self.class() != Class::Reply {
-            put(40, &(self.target as u32).to_le_bytes());
-            put(12, &((self.target >> 32) as u32).to_le_bytes());
+            (self.target as u32).write(&mut fixed[40..]);
+            ((self.target >> 32) as u32).write(&mut fixed[12..]);
         }
-        if let Some(ImportEpoch { import, epoch }) = self.body.epoch() {
-            put(50, &import.to_le_bytes());
-            put(52, &epoch.to_le_bytes());
-        }
-        let mut addr = |at: &RemoteAddr, context: u16, size: u8| {
-            put(2, &[size]);
-            put(16, &at.page.to_le_bytes());
-            put(20, &at.offset.to_le_bytes());
-            put(24, &at.generation.to_le_bytes());
-            put(48, &context.to_le_bytes());
-        };
-        let mut lookup = [0; LOOKUP_LEN];
-        let compared: [u8; ATOMIC_LEN];
-        let mut payload: &[u8] = &[];
-        let kind = match &self.body {
-            Body::Write { at, context, size, data, .. } => {
-                addr(at, *context, *size);
-                put(32, &data.to_le_bytes());
-                WRITE
-            }
-            Body::Read { at, context, size } => {
-                addr(at, *context, *size);
-                READ
-            }
-            Body::Lookup { name, secret, uid, rights } => {
-                put(52, &rights.0.to_le_bytes());
-                lookup[..64].copy_from_slice(&name[..]);
-                lookup[64..80].copy_from_slice(secret);
-                lookup[80..84].copy_from_slice(&uid.to_le_bytes());
-                payload = &lookup;
-                LOOKUP
-            }
-            Body::Atomic { at, context, size, op, operand, compare, .. } => {
-                addr(at, *context, *size);
-                put(3, &[*op as u8]);
-                put(32, &operand.to_le_bytes());
-                compared = compare.to_le_bytes();
-                payload = &compared;
-                ATOMIC
-            }
-            Body::ReadBlock { at, context, length } => {
-                addr(at, *context, 0);
-                put(44, &length.to_le_bytes());
-                READ_BLOCK
-            }
-            Body::WriteBlock { at, context, data, .. } => {
-                addr(at, *context, 0);
-                put(44, &(data.len() as u32).to_le_bytes());
-                payload = data;
-                WRITE_BLOCK
-            }
-            Body::Enqueue { at, context, size, data, after, .. } => {
-                addr(at, *context, *size);
-                put(32, &data.to_le_bytes());
-                put(44, &after.to_le_bytes());
-                ENQUEUE
-            }
-            Body::Update { at, context, size, data, .. } => {
-                addr(at, *context, *size);
-                put(32, &data.to_le_bytes());
-                UPDATE
-            }
-            Body::Join { at, mode, keep } => {
-                addr(at, *mode, 0);
-                put(44, &u32::from(*keep).to_le_bytes());
-                JOIN
-            }
-            Body::Move { at, page, generation } => {
-                addr(at, 0, 0);
-                put(32, &generation.to_le_bytes());
-                put(44, &page.to_le_bytes());
-                MOVE
-            }
-            Body::Leave { at } => {
-                addr(at, 0, 0);
-                LEAVE
-            }
-            Body::Reflected { at, size, data, writer } => {
-                addr(at, *writer, *size);
-                put(32, &data.to_le_bytes());
-                REFLECTED
-            }
-            Body::Fill { at, data, last } => {
-                addr(at, u16::from(*last), 0);
-                put(44, &(data.len() as u32).to_le_bytes());
-                payload = data;
-                FILL
-            }
-            Body::Rehome { at, to, page, generation } => {
-                addr(at, *to, 0);
-                put(32, &generation.to_le_bytes());
-                put(44, &page.to_le_bytes());
-                REHOME
-            }
-            Body::CopyAck { status } => {
-                put(50, &(*status as u16).to_le_bytes());
-                COPY_ACK
-            }
-            Body::Reserve { at, imports } => {
-                addr(at, 0, 0);
-                put(44, &imports.to_le_bytes());
-                RESERVE
-            }
-            Body::ReserveReply { status, holds } => {
-                put(50, &(*status as u16).to_le_bytes());
-                put(44, &holds.to_le_bytes());
-                RESERVE_REPLY
-            }
-            Body::WriteAck { status } => {
-                put(50, &(*status as u16).to_le_bytes());
-                WRITE_ACK
-            }
-            Body::ReadReply { status, data } => {
-                put(50, &(*status as u16).to_le_bytes());
-                put(32, &data.to_le_bytes());
-                READ_REPLY
-            }
-            Body::AtomicReply { status, data } => {
-                put(50, &(*status as u16).to_le_bytes());
-                put(32, &data.to_le_bytes());
-                ATOMIC_REPLY
-            }
-            Body::BlockReply { status, data } => {
-                put(50, &(*status as u16).to_le_bytes());
-                put(44, &(data.len() as u32).to_le_bytes());
-                payload = data;
-                BLOCK_REPLY
-            }
-            Body::LookupReply { status, page, count, length, generation, rights, width } => {
-                put(2, &[*width]);
-                put(50, &(*status as u16).to_le_bytes());
-                put(16, &page.to_le_bytes());
-                put(20, &count.to_le_bytes());
-                put(24, &generation.to_le_bytes());
-                put(40, &length.to_le_bytes());
-                put(52, &rights.0.to_le_bytes());
-                LOOKUP_REPLY
-            }
-        };
-        put(1, &[kind]);
-        out.extend_from_slice(&header);
-        out.extend_from_slice(payload);
-        HEADER_LEN + payload.len()
+        self.body.put(fixed);
+        self.body.extend(out);
+        out.len() - start
     }
 
     /// Parses and checks a packet; never panics.
@@ -800,101 +746,27 @@ impl Packet {
         if bytes[0] != PROTOCOL_VERSION {
             return Err(PacketError::Version(bytes[0]));
         }
-        let (kind, size) = (bytes[1], bytes[2]);
-        let block = u32::from_le_bytes(get(bytes, 44));
-        let payload = match kind {
-            LOOKUP => LOOKUP_LEN,
-            ATOMIC => ATOMIC_LEN,
-            // A length that cannot be is no length at all.
-            WRITE_BLOCK | BLOCK_REPLY | FILL => (block as usize).min(MAX_BLOCK),
-            _ => 0,
-        };
-        let expected = HEADER_LEN + payload;
+        let unknown = PacketError::Kind(bytes[1]);
+        let kind = Body::kind_of(bytes[1]).ok_or(unknown)?;
+        // A length that cannot be is no length at all.
+        let tail = (kind.tail == Tail::Block).then(|| (u32::read(bytes, BLOCK_LENGTH) as usize).min(MAX_BLOCK));
+        let expected = kind.len + tail.unwrap_or(0);
         if bytes.len() != expected {
             return Err(PacketError::Length { found: bytes.len(), expected });
         }
-        let page = u32::from_le_bytes(get(bytes, 16));
-        let offset = u32::from_le_bytes(get(bytes, 20));
-        let generation = u64::from_le_bytes(get(bytes, 24));
-        let data = u64::from_le_bytes(get(bytes, 32));
-        let length = u64::from_le_bytes(get(bytes, 40));
-        let context = u16::from_le_bytes(get(bytes, 48));
-        let status = Status::from_u16(u16::from_le_bytes(get(bytes, 50)));
-        let rights = Rights(u16::from_le_bytes(get(bytes, 52)));
-        let at = RemoteAddr { page, offset, generation };
-        let epoch =
-            ImportEpoch { import: u16::from_le_bytes(get(bytes, 50)), epoch: u32::from_le_bytes(get(bytes, 52)) };
-        let body = match kind {
-            WRITE => {
-                check_access(offset, size)?;
-                Body::Write { at, context, epoch, size, data }
-            }
-            READ => {
-                check_access(offset, size)?;
-                Body::Read { at, context, size }
-            }
-            LOOKUP => Body::Lookup {
-                name: Box::new(get(bytes, HEADER_LEN)),
-                secret: get(bytes, HEADER_LEN + 64),
-                uid: u32::from_le_bytes(get(bytes, HEADER_LEN + 80)),
-                rights,
-            },
-            ATOMIC => {
-                check_access(offset, size)?;
-                if size < 4 {
-                    return Err(PacketError::Size(size));
-                }
-                let op = AtomicOp::from_u8(bytes[3]).ok_or(PacketError::Atomic(bytes[3]))?;
-                let compare = u64::from_le_bytes(get(bytes, HEADER_LEN));
-                Body::Atomic { at, context, epoch, size, op, operand: data, compare }
-            }
-            ENQUEUE => {
-                check_access(offset, size)?;
-                if size < 4 {
-                    return Err(PacketError::Size(size));
-                }
-                Body::Enqueue { at, context, epoch, size, data, after: block }
-            }
-            UPDATE => {
-                check_access(offset, size)?;
-                Body::Update { at, context, epoch, size, data }
-            }
-            JOIN => Body::Join { at, mode: context, keep: block != 0 },
-            MOVE => Body::Move { at, page: block, generation: data },
-            LEAVE => Body::Leave { at },
-            REFLECTED => {
-                check_access(offset, size)?;
-                Body::Reflected { at, size, data, writer: context }
-            }
-            FILL => {
-                check_block(offset, payload)?;
-                Body::Fill { at, data: Arc::from(&bytes[HEADER_LEN..]), last: context != 0 }
-            }
-            REHOME => Body::Rehome { at, to: context, page: block, generation: data },
-            COPY_ACK => Body::CopyAck { status },
-            RESERVE => Body::Reserve { at, imports: block },
-            RESERVE_REPLY => Body::ReserveReply { status, holds: block },
-            READ_BLOCK => {
-                check_block(offset, block as usize)?;
-                Body::ReadBlock { at, context, length: block }
-            }
-            WRITE_BLOCK => {
-                check_block(offset, payload)?;
-                Body::WriteBlock { at, context, epoch, data: Arc::from(&bytes[HEADER_LEN..]) }
-            }
-            ATOMIC_REPLY => Body::AtomicReply { status, data },
-            BLOCK_REPLY => Body::BlockReply { status, data: Arc::from(&bytes[HEADER_LEN..]) },
-            WRITE_ACK => Body::WriteAck { status },
-            READ_REPLY => Body::ReadReply { status, data },
-            LOOKUP_REPLY => Body::LookupReply { status, page, count: offset, length, generation, rights, width: size },
-            other => return Err(PacketError::Kind(other)),
-        };
-        let half = |at: usize| u64::from(u32::from_le_bytes(get(bytes, at)));
+        kind.check.verify(bytes, tail)?;
+        let body = Body::get(kind.number, bytes).map_err(|why| match why {
+            Malformed::Atomic(operation) => PacketError::Atomic(operation),
+            Malformed::Packet(why) => why,
+            Malformed::Value => unknown,
+        })?;
+        let body = body.ok_or(unknown)?;
+        let half = |at: usize| u64::from(u32::read(bytes, at));
         Ok(Packet {
-            src: u16::from_le_bytes(get(bytes, 4)),
-            dst: u16::from_le_bytes(get(bytes, 6)),
-            tag: u32::from_le_bytes(get(bytes, 8)),
-            incarnation: u64::from_le_bytes(get(bytes, 56)),
+            src: u16::read(bytes, 4),
+            dst: u16::read(bytes, 6),
+            tag: u32::read(bytes, 8),
+            incarnation: u64::read(bytes, 56),
             target: if body.class() == Class::Reply { 0 } else { half(40) | half(12) << 32 },
             body,
         })

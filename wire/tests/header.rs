@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The committed C header is the generated one.
+//! The committed C header and the committed tables are the generated ones.
+
+use std::fmt::{Result, Write};
+
+fn is_fresh(path: &str, example: &str, generate: impl Fn(&mut dyn Write) -> Result) {
+    let committed = std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap_or_default();
+    let mut generated = String::new();
+    generate(&mut generated).expect("writing to a String");
+    assert!(
+        committed == generated,
+        "{path} is stale: run\n  cargo run -p telegraphos-wire --example {example} > {path}"
+    );
+}
 
 #[test]
 fn committed_header_is_fresh() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../guest-driver/uapi/telegraphos.h");
-    let committed = std::fs::read_to_string(path).expect("guest-driver/uapi/telegraphos.h");
-    let mut generated = String::new();
-    telegraphos_wire::header::generate(&mut generated).expect("writing to a String");
-    assert!(
-        committed == generated,
-        "guest-driver/uapi/telegraphos.h is stale: run\n  cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h"
-    );
+    is_fresh("guest-driver/uapi/telegraphos.h", "header", |out| telegraphos_wire::header::generate(out));
+}
+
+#[test]
+fn committed_tables_are_fresh() {
+    is_fresh("docs/packets.md", "packets", telegraphos_wire::tables::generate);
 }

@@ -25,8 +25,7 @@ fn committed_dissector_is_fresh() {
     telegraphos_capture::dissector::generate(&mut generated).expect("writing to a String");
     assert!(
         committed == generated,
-        "fabric/dissector/telegraphos.lua is stale: run\n  cargo run -p telegraphos-capture --example dissector > \
-         fabric/dissector/telegraphos.lua"
+        "fabric/dissector/telegraphos.lua is stale: run\n  cargo run -p telegraphos-capture --example dissector"
     );
 }
 

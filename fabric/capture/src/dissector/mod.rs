@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generates the Wireshark dissector from the tables of the wire crate and of this one.
+//! Generates the tables in the Wireshark dissector from those of the wire crate and of this one.
 //!
-//! `cargo run -p telegraphos-capture --example dissector > fabric/dissector/telegraphos.lua` renews the committed copy; a test
-//! fails when it is stale. What does not depend on the tables is in `logic.lua` beside this file.
+//! `cargo run -p telegraphos-capture --example dissector` renews them in fabric/dissector/telegraphos.lua; a test fails when they are
+//! stale. What does not depend on them stands below them in that file, and is edited there.
 
 use std::fmt::{self, Write};
 
@@ -12,7 +12,9 @@ use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 
 use crate::record::RECORDS;
 
-const LOGIC: &str = include_str!("logic.lua");
+const COMMITTED: &str = include_str!("../../../dissector/telegraphos.lua");
+/// The line that ends the tables.
+const END: &str = "-- End of the generated tables; what follows is edited here.\n";
 
 fn field(out: &mut dyn Write, field: &Field) -> fmt::Result {
     write!(out, "{{ {:?}, {}, {}, \"{:?}\" }}", field.name, field.at, field.len, field.show)
@@ -44,15 +46,15 @@ fn kinds(out: &mut dyn Write, name: &str, kinds: &[Kind]) -> fmt::Result {
     out.write_str("}\n")
 }
 
-/// Writes the whole dissector.
+/// Writes the whole dissector: the tables as they are now, and what stands below them in the committed copy.
 pub fn generate(out: &mut dyn Write) -> fmt::Result {
     out.write_str(
         "-- SPDX-License-Identifier: MIT OR Apache-2.0
 -- Wireshark dissector for captures of a Telegraphos fabric (docs/capture.md).
 --   wireshark -X lua_script:telegraphos.lua FILE
 --
--- Generated from the crates telegraphos-wire and telegraphos-capture; do not edit. Renew with
---   cargo run -p telegraphos-capture --example dissector > fabric/dissector/telegraphos.lua
+-- The tables are generated from the crates telegraphos-wire and telegraphos-capture; renew them with
+--   cargo run -p telegraphos-capture --example dissector
 
 local proto = Proto(\"telegraphos\", \"Telegraphos\")
 
@@ -83,5 +85,6 @@ local wire = {
     kinds(out, "frames", layout::FRAMES)?;
     kinds(out, "packets", layout::PACKETS)?;
     kinds(out, "records", RECORDS)?;
-    write!(out, "\n{LOGIC}")
+    let logic = COMMITTED.split_once(END).map_or("", |(_, logic)| logic);
+    write!(out, "{END}{logic}")
 }
