@@ -169,7 +169,7 @@ fn copies(copies: &BTreeMap<u64, BTreeMap<String, [f64; 3]>>, plot: Option<PathB
     for op in ops {
         out += &format!(" {:>13} {:>10}", op, "ratio");
     }
-    out += "   median times; ratios to memcpy between two processes on this host\n";
+    out += "   median times; ratios to memcpy into memory shared with another process, on this host\n";
     let mut lines: Vec<Line> = ["memcpy"].iter().chain(&ops).map(|name| Line::new(name)).collect();
     for (size, by_op) in copies {
         let base = memcpy(*size).map_err(failed)?;

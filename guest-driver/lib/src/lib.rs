@@ -31,7 +31,6 @@
 //! | `remote` | [`Remote`]: memory of another node, imported |
 //! | [`replicated`] | [`Replicated`]: memory with copies in several nodes, which every store reaches |
 //! | [`broadcast`] | [`Broadcast`]: messages from one producer to consumers on many nodes |
-//! | [`queue`] | [`Queue`]: words from any senders, one consumer each, with interrupts |
 //! | `access` | [`Word`]: what one instruction moves |
 //! | `quiet` | when stores, atomics and copies have arrived |
 //! | `operation` | [`Operation`]: atomics and block copies, and how they are launched ([`LaunchStyle`]) |
