@@ -101,7 +101,7 @@ impl Hib {
             Register::Incarnation => self.incarnation,
             Register::StatusBits => {
                 let mut bits = 0;
-                if self.link.is_some() {
+                if self.link.is_up() {
                     bits |= regs::STATUS_LINK_UP;
                 }
                 if self.issuer.any_congested() || self.launcher.any_stopped() {

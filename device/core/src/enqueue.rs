@@ -113,8 +113,8 @@ impl Hib {
         }
         line.unacknowledged += 1;
         let (import, context, epoch) = (line.import, line.context, line.epoch);
-        if let Some(link) = self.link.as_mut().filter(|_| !own) {
-            link.credits[Class::Enqueue as usize] -= 1; // The caller has seen one.
+        if !own {
+            self.link.spend(Class::Enqueue); // The caller has seen one.
         }
         match import {
             Some(import) => {

@@ -76,7 +76,7 @@ impl Hib {
                 let value = peer.and_then(|p| p.incarnation).map_or(0, u64::from);
                 (event::NODE_STATE, node, value)
             }
-            Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.link.is_some())),
+            Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.link.is_up())),
             Cause::Error => (event::ERROR, 0, self.registers.error),
             Cause::Context(context) => (event::CONTEXT, context, 0),
             Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.context_state(context)),

@@ -7,10 +7,10 @@ use crate::counters;
 use crate::events::{Cause, EventQueue};
 use crate::imports::Issuer;
 use crate::launch::{Launcher, TURN_BLOCKS};
+use crate::link::Link;
 use crate::serve::Server;
 use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_accounts::Shares;
 use telegraphos_wire::link::RESET_BITS;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Class, NodeId, Packet, Status};
@@ -54,38 +54,6 @@ pub struct Counters {
     pub bad_keys: u64,
     /// Errors latched or found latched.
     pub errors: u64,
-}
-
-/// The joined fabric.
-#[derive(Clone, Debug, Hash)]
-pub(crate) struct Link {
-    pub(crate) credits: [u32; 4],
-    /// Of each class when the link came up: all that there are.
-    given: [u32; 4],
-    /// How those of requests and of elements are divided among the destinations that are present.
-    shares: [Shares; 2],
-    pub(crate) nodes: u32,
-}
-
-impl Link {
-    fn new(credits: [u32; 4], nodes: u32) -> Link {
-        Link { credits, given: credits, shares: [Shares::single(0); 2], nodes }
-    }
-
-    /// Divides the credits among so many destinations.
-    fn divide(&mut self, destinations: u64) {
-        for class in [Class::Enqueue, Class::Request] {
-            let given = self.given[class as usize].into();
-            self.shares[class as usize] = Shares::half_guaranteed(given, destinations, u64::MAX);
-        }
-    }
-
-    /// Whether another request or element may be sent to a destination that has so many unanswered. A credit comes back without its
-    /// destination's name, at the latest when the packet is answered: so many can be without theirs.
-    pub(crate) fn admits(&self, class: Class, unanswered: u32) -> bool {
-        let free = self.credits[class as usize];
-        self.shares.get(class as usize).is_some_and(|shares| shares.admits(free.into(), unanswered.into()))
-    }
 }
 
 /// Why a step was started.
@@ -199,9 +167,8 @@ impl std::hash::Hash for Hib {
             config: _, now: _, counters: _, bus_master, incarnation, link, registers, admin, events, issuer, ..
         } = self;
         (bus_master, incarnation, link, registers, admin, events, issuer).hash(state);
-        let Hib { server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets, returned, .. } =
-            self;
-        (server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets, returned).hash(state);
+        let Hib { server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets, .. } = self;
+        (server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets).hash(state);
     }
 }
 
@@ -215,7 +182,7 @@ pub struct Hib {
     pub(crate) now: u64,
     pub(crate) bus_master: bool,
     pub(crate) incarnation: u64,
-    pub(crate) link: Option<Link>,
+    pub(crate) link: Link,
     pub(crate) registers: Registers,
     pub(crate) admin: Admin,
     pub(crate) events: EventQueue,
@@ -233,7 +200,6 @@ pub struct Hib {
     resetting: bool,
     /// Resets so far: a node's lives as it sees them itself.
     pub(crate) resets: u64,
-    returned: [u32; 4],
     pub(crate) counters: Counters,
 }
 
@@ -249,7 +215,7 @@ impl Hib {
             now: 0,
             bus_master: false,
             incarnation: 1,
-            link: None,
+            link: Link::default(),
             registers: Registers::default(),
             admin: Admin::default(),
             events: EventQueue::default(),
@@ -260,7 +226,6 @@ impl Hib {
             counting: BTreeMap::new(),
             resetting: false,
             resets: 0,
-            returned: [0; 4],
             counters: Counters::default(),
             config,
         }
@@ -311,10 +276,7 @@ impl Hib {
             Event::IntakeDry => self.intake_dry(out),
             Event::Packet(packet) => self.packet(packet, out),
             Event::Credit { class, count } => {
-                if let Some(link) = &mut self.link {
-                    let credit = &mut link.credits[class as usize];
-                    *credit = credit.saturating_add(count);
-                }
+                self.link.credit(class, count);
                 match class {
                     Class::Enqueue | Class::Request => self.pump_short(out),
                     Class::Reflected => self.pump_reflected(out),
@@ -349,7 +311,7 @@ impl Hib {
             }
         }
         self.pump_own(out);
-        self.return_credits(out);
+        self.link.return_credits(self.config.offered(), out);
         if self.resetting && self.steps.used.is_empty() {
             self.resetting = false;
             out.push(Action::ResetDone);
@@ -531,7 +493,7 @@ impl Hib {
     // ---- link and nodes ----
 
     fn link_up(&mut self, incarnation: u64, nodes: u32, credits: [u32; 4], out: &mut Vec<Action>) {
-        self.link = Some(Link::new(credits, nodes));
+        self.link.come_up(credits, nodes);
         self.divide_credits();
         if self.incarnation > incarnation {
             // This board outlived a fabric that counted lower: the others must learn the number it uses.
@@ -541,13 +503,12 @@ impl Hib {
         // Generations of this join are greater than all of an earlier process under the same node id.
         // 2^24 of them, before they are those of the next join (`link::incarnation_at`).
         self.server.raise_generation(incarnation.saturating_mul(1 << RESET_BITS).min(u64::MAX / 2));
-        self.returned = [0; 4];
         self.server.forget_performed(self.config.node);
         self.cause(Cause::LinkState, out);
     }
 
     fn link_down(&mut self, out: &mut Vec<Action>) {
-        if self.link.take().is_none() {
+        if !self.link.go_down() {
             return;
         }
         for node in 0..self.config.window.nodes() {
@@ -605,9 +566,7 @@ impl Hib {
     /// Divides the credits of the link among the nodes that are present.
     fn divide_credits(&mut self) {
         let present = self.issuer.peers.iter().filter(|peer| peer.incarnation.is_some()).count();
-        if let Some(link) = &mut self.link {
-            link.divide(present as u64);
-        }
+        self.link.divide(present as u64);
     }
 
     /// The life of a node that requests to it are meant for.
@@ -623,8 +582,8 @@ impl Hib {
         if node == self.config.node {
             return Ok(());
         }
-        let Some(link) = &self.link else { return Err(Status::LinkDown) };
-        if u32::from(node) >= link.nodes {
+        let Some(nodes) = self.link.nodes() else { return Err(Status::LinkDown) };
+        if u32::from(node) >= nodes {
             return Err(Status::BadNode);
         }
         match self.issuer.peers.get(usize::from(node)) {
@@ -634,31 +593,11 @@ impl Hib {
         }
     }
 
-    /// Notes that a packet of the switch has left this board's input buffer.
-    pub(crate) fn consumed(&mut self, class: Class) {
-        self.returned[class as usize] += 1;
-    }
-
-    /// Returns credits a quarter of the buffer at a time: the switch never runs dry, and frames stay few.
-    fn return_credits(&mut self, out: &mut Vec<Action>) {
-        if self.link.is_none() {
-            return;
-        }
-        let offered = self.config.offered();
-        for class in Class::ALL {
-            let count = self.returned[class as usize];
-            if count > 0 && count >= offered[class as usize] / 4 {
-                self.returned[class as usize] = 0;
-                out.push(Action::Credit { class, count });
-            }
-        }
-    }
-
     pub(crate) fn transmit(&mut self, packet: Packet, out: &mut Vec<Action>) {
         if packet.dst == self.config.node {
             // Self-addressed traffic takes the same path without the fabric.
             self.packet(packet, out);
-        } else if self.link.is_some() {
+        } else if self.link.is_up() {
             out.push(Action::Send(packet));
         }
         // Without a link a reply goes nowhere: its requester has been told that this node went down.
@@ -695,7 +634,7 @@ impl Hib {
         self.incarnation = self.incarnation.saturating_add(1);
         self.resets = self.resets.wrapping_add(1);
         self.server.forget_performed(self.config.node);
-        if self.link.is_some() {
+        if self.link.is_up() {
             out.push(Action::AnnounceReset { incarnation: self.incarnation });
         }
         self.resetting = true;

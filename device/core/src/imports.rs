@@ -459,8 +459,8 @@ impl Hib {
         }
         let Some(number) = self.issuer.slot(&address) else {
             // Name the nearer reason where there is one: the id is beyond the fabric's nodes.
-            let status = match &self.link {
-                Some(link) if u32::from(node) >= link.nodes && node != self.config.node => Status::BadNode,
+            let status = match self.link.nodes() {
+                Some(nodes) if u32::from(node) >= nodes && node != self.config.node => Status::BadNode,
                 _ => Status::Unmapped,
             };
             return Err((node, None, status));
@@ -665,11 +665,13 @@ impl Hib {
     /// Whether a packet of this class may be sent to another node now; if not, it waits for credits. Each node that is present has a
     /// share of them that the others cannot hold, however long they take (`Shares::half_guaranteed`).
     pub(crate) fn has_credit(&mut self, node: NodeId, class: Class) -> bool {
-        let Some(link) = &self.link else { return false };
+        if !self.link.is_up() {
+            return false;
+        }
         let peer = &mut self.issuer.peers[usize::from(node)];
         let unanswered = if class == Class::Enqueue { peer.elements } else { peer.unanswered() };
-        let any = self.config.has(Bug::ShareAllCredits) && link.credits[class as usize] > 0;
-        let admitted = any || link.admits(class, unanswered) && !self.config.has(Bug::ShareAllCredits);
+        let any = self.config.has(Bug::ShareAllCredits) && self.link.has_credit(class);
+        let admitted = any || self.link.admits(class, unanswered) && !self.config.has(Bug::ShareAllCredits);
         if !admitted && !std::mem::replace(&mut peer.short, true) {
             self.issuer.short.push_back(node);
         }
@@ -745,8 +747,8 @@ impl Hib {
 
     /// Sends a request. The caller has seen a credit for it.
     fn send_request(&mut self, node: NodeId, body: Body, sent: Sent, out: &mut Vec<Action>) {
-        if let Some(link) = self.link.as_mut().filter(|_| node != self.config.node) {
-            link.credits[Class::Request as usize] -= 1;
+        if node != self.config.node {
+            self.link.spend(Class::Request);
         }
         let peer = &mut self.issuer.peers[usize::from(node)];
         peer.requests = peer.requests.wrapping_add(1);

@@ -26,6 +26,7 @@ mod hib;
 mod imports;
 mod interface;
 mod launch;
+mod link;
 mod queue;
 mod refusals;
 mod replica;

@@ -288,7 +288,7 @@ impl Hib {
     /// An element has arrived. It leaves the link's buffer at once: its import has reserved a place for it.
     pub(crate) fn element(&mut self, packet: Packet, out: &mut Vec<Action>) {
         if packet.src != self.config.node {
-            self.consumed(Class::Enqueue);
+            self.link.consumed(Class::Enqueue);
         }
         let Body::Enqueue { at, data, .. } = packet.body else { return };
         let admitted = if self.is_behind_refused(&packet) { Err(Status::Cut) } else { self.admit(&packet) };

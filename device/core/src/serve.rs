@@ -292,7 +292,7 @@ impl Hib {
     pub(crate) fn request(&mut self, packet: Packet, out: &mut Vec<Action>) {
         let Some(queue) = self.server.inbound.get_mut(usize::from(packet.src)) else {
             // Only a switch that serves more nodes than the window holds could do this.
-            self.consumed(packet.class());
+            self.link.consumed(packet.class());
             return;
         };
         let source = packet.src;
@@ -487,7 +487,7 @@ impl Hib {
             queue.clear();
         }
         if request.charged {
-            self.consumed(request.packet.class());
+            self.link.consumed(request.packet.class());
         }
         self.count_performed(&request.packet);
         self.elements_follow(source, out);
@@ -588,7 +588,7 @@ impl Hib {
         let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
         let dropped: Vec<Class> = queue.drain(keep.min(queue.len())..).map(|r| r.packet.class()).collect();
         for class in dropped {
-            self.consumed(class);
+            self.link.consumed(class);
         }
     }
 
@@ -608,7 +608,7 @@ impl Hib {
                 if usize::from(self.config.node) == source {
                     continue;
                 }
-                self.consumed(packet.class());
+                self.link.consumed(packet.class());
                 let reply = Packet {
                     src: self.config.node,
                     dst: packet.src,

@@ -63,10 +63,9 @@ impl Hib {
                 self.sent_to_all(tag);
                 continue;
             };
-            let Some(link) = self.link.as_mut().filter(|link| link.credits[Class::Reflected as usize] > 0) else {
+            if !self.link.spend(Class::Reflected) {
                 return;
-            };
-            link.credits[Class::Reflected as usize] -= 1;
+            }
             let (tag, body) = (first.tag, first.body.clone());
             let group = replicas.groups.get(&body.page());
             let all = group == Some(&first.to) || (group.is_some() && self.config.has(Bug::StaleGroup));
@@ -85,7 +84,7 @@ impl Hib {
     /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no group.
     pub(super) fn announce_group(&mut self, page: u32, out: &mut Vec<Action>) {
         let replicas = &mut self.server.replicas;
-        if !self.config.fanout_by_switch || self.link.is_none() {
+        if !self.config.fanout_by_switch || !self.link.is_up() {
             return;
         }
         let replica = replicas.pages.get(&page).filter(|replica| replica.copies.len() > 1);
@@ -230,7 +229,7 @@ impl Hib {
             arrivals.packets.pop_front();
             arrivals.working = false;
         }
-        self.consumed(Class::Reflected);
+        self.link.consumed(Class::Reflected);
     }
 
     pub(super) fn acknowledge_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The link to the switch, seen from the board: whether it is up, and its credits in both directions.
+//!
+//! A packet of a class is sent only while the link has a credit of it; [`Link::spend`] is the one place that takes credits, whoever sends.
+//! What leaves the board's input buffers is noted by [`Link::consumed`], and returned a quarter of a buffer at a time.
+
+use crate::Action;
+use telegraphos_accounts::Shares;
+use telegraphos_wire::Class;
+
+/// The credits of a link that is up.
+#[derive(Clone, Debug, Hash)]
+struct Up {
+    /// Packets of each class that the switch has room for.
+    credits: [u32; 4],
+    /// Of each class when the link came up: all that there are.
+    given: [u32; 4],
+    /// How those of requests and of elements are divided among the destinations that are present.
+    shares: [Shares; 2],
+    /// Nodes that the fabric serves.
+    nodes: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Link {
+    up: Option<Up>,
+    /// Packets of each class that have left the board's input buffers since credits were last returned.
+    returned: [u32; 4],
+}
+
+impl Link {
+    /// The board has joined a fabric of so many nodes.
+    pub(crate) fn come_up(&mut self, credits: [u32; 4], nodes: u32) {
+        let up = Up { credits, given: credits, shares: [Shares::single(0); 2], nodes };
+        *self = Link { up: Some(up), returned: [0; 4] };
+    }
+
+    /// The link is gone, and its credits with it; false if it was down.
+    pub(crate) fn go_down(&mut self) -> bool {
+        self.up.take().is_some()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.up.is_some()
+    }
+
+    /// Nodes that the fabric serves; `None` without one.
+    pub(crate) fn nodes(&self) -> Option<u32> {
+        self.up.as_ref().map(|up| up.nodes)
+    }
+
+    /// Divides the credits of requests and of elements among so many destinations.
+    pub(crate) fn divide(&mut self, destinations: u64) {
+        let Some(up) = &mut self.up else { return };
+        for class in [Class::Enqueue, Class::Request] {
+            let given = up.given[class as usize].into();
+            up.shares[class as usize] = Shares::half_guaranteed(given, destinations, u64::MAX);
+        }
+    }
+
+    /// The switch has room for `count` more packets.
+    pub(crate) fn credit(&mut self, class: Class, count: u32) {
+        if let Some(up) = &mut self.up {
+            let credits = &mut up.credits[class as usize];
+            *credits = credits.saturating_add(count);
+        }
+    }
+
+    /// Whether there is a credit, whomever it is for.
+    pub(crate) fn has_credit(&self, class: Class) -> bool {
+        self.up.as_ref().is_some_and(|up| up.credits[class as usize] > 0)
+    }
+
+    /// Whether another request or element may be sent to a destination that has so many unanswered. A credit comes back without its
+    /// destination's name, at the latest when the packet is answered: so many can be without theirs.
+    pub(crate) fn admits(&self, class: Class, unanswered: u32) -> bool {
+        let Some(up) = &self.up else { return false };
+        let free = up.credits[class as usize];
+        up.shares.get(class as usize).is_some_and(|shares| shares.admits(free.into(), unanswered.into()))
+    }
+
+    /// Takes a credit for a packet that is sent now; false if there is none.
+    pub(crate) fn spend(&mut self, class: Class) -> bool {
+        let credits = self.up.as_mut().map(|up| &mut up.credits[class as usize]);
+        match credits {
+            Some(credits @ 1..) => {
+                *credits -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A packet of the switch has left this board's input buffer.
+    pub(crate) fn consumed(&mut self, class: Class) {
+        self.returned[class as usize] += 1;
+    }
+
+    /// Returns credits a quarter of the buffer (`offered`) at a time: the switch never runs dry, and frames stay few.
+    pub(crate) fn return_credits(&mut self, offered: [u32; 4], out: &mut Vec<Action>) {
+        if self.up.is_none() {
+            return;
+        }
+        for class in Class::ALL {
+            let count = self.returned[class as usize];
+            if count > 0 && count >= offered[class as usize] / 4 {
+                self.returned[class as usize] = 0;
+                out.push(Action::Credit { class, count });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_consumed_of_a_link_that_is_gone_is_not_returned_to_the_next() {
+        let (mut link, mut out) = (Link::default(), Vec::new());
+        link.come_up([8; 4], 2);
+        (0..7).for_each(|_| link.consumed(Class::Request));
+        assert!(link.go_down() && !link.go_down());
+        link.return_credits([8; 4], &mut out);
+        link.come_up([8; 4], 2);
+        link.consumed(Class::Request);
+        link.return_credits([8; 4], &mut out);
+        assert_eq!(out, []);
+        link.consumed(Class::Request);
+        link.return_credits([8; 4], &mut out);
+        assert_eq!(out, [Action::Credit { class: Class::Request, count: 2 }]);
+    }
+
+    #[test]
+    fn no_more_is_spent_than_was_given() {
+        let mut link = Link::default();
+        assert!(!link.spend(Class::Request));
+        link.come_up([0, 2, 0, 0], 2);
+        assert!(link.spend(Class::Request) && link.spend(Class::Request));
+        assert!(!link.spend(Class::Request) && !link.has_credit(Class::Request));
+        link.credit(Class::Request, u32::MAX);
+        assert!(link.spend(Class::Request));
+    }
+}
