@@ -2,7 +2,7 @@
 //! BAR0: registers and admin commands.
 
 use crate::events::Cause;
-use crate::hib::{Hib, Purpose, Then};
+use crate::hib::{AfterWrite, Hib, StepOwner};
 use crate::{Action, Bar, Notice, Step, StepResult};
 use std::collections::BTreeMap;
 use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, Completion, SLOTS};
@@ -104,7 +104,7 @@ impl Hib {
                 if self.link.is_up() {
                     bits |= regs::STATUS_LINK_UP;
                 }
-                if self.issuer.any_congested() || self.launcher.any_stopped() {
+                if self.requester.any_congested() || self.launcher.any_stopped() {
                     bits |= regs::STATUS_CONGESTED;
                 }
                 if self.registers.error != 0 {
@@ -206,7 +206,7 @@ impl Hib {
             return;
         }
         self.admin.busy.insert(slot, 0);
-        self.step(Step::LoadCommand { address: self.slot_address(slot) }, Purpose::Command(slot), out);
+        self.step(Step::LoadCommand { address: self.slot_address(slot) }, StepOwner::Command(slot), out);
     }
 
     pub(crate) fn command_loaded(&mut self, slot: u32, result: StepResult, out: &mut Vec<Action>) {
@@ -325,7 +325,7 @@ impl Hib {
             (at + 32, u64::from(completion.rights) | u64::from(completion.width) << 32),
             (at, u64::from(seq) | u64::from(completion.status) << 32),
         ];
-        self.job(stores, Then::AdminDone(slot), out);
+        self.write_table(stores, AfterWrite::AdminDone(slot), out);
     }
 
     pub(crate) fn admin_completed(&mut self, slot: u32, out: &mut Vec<Action>) {
@@ -340,13 +340,13 @@ impl Hib {
         if command.key >> context::KEY_BITS != 0 {
             return Err(Status::Invalid);
         }
-        self.issuer.open_context(command.context, command.address, command.key)
+        self.requester.open_context(command.context, command.address, command.key)
     }
 
     /// Closes a context; `Ok(false)` if its status page is still to be written.
     fn context_close(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
-        let quiets = self.issuer.contexts.get(&command.context).map_or(0, |context| context.quiets.len());
-        self.issuer.close_context(command.context)?;
+        let quiets = self.requester.contexts.get(&command.context).map_or(0, |context| context.quiets.len());
+        self.requester.close_context(command.context)?;
         for _ in 0..quiets {
             // Forgotten with their context.
             self.launcher.give_word(command.context);

@@ -7,7 +7,7 @@
 
 use crate::config::Bug;
 use crate::hib::Hib;
-use crate::imports::{Asked, Sent};
+use crate::requester::{InFlight, RequestKind};
 use crate::{Action, LostStore, Notice};
 use std::collections::VecDeque;
 use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, Status};
@@ -24,7 +24,7 @@ struct Waiting {
 
 /// The elements of one import of a queue. They outlive it: closing an import waits for no receiver, and what was accepted still goes out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Line {
+pub(crate) struct SendQueue {
     node: NodeId,
     context: u16,
     queue: RemoteAddr,
@@ -40,13 +40,13 @@ pub(crate) struct Line {
 
 impl Hib {
     /// The line of an open import of a queue.
-    fn line(&mut self, number: u16) -> Option<&mut Line> {
-        let opening = self.issuer.open_import(number).filter(|import| import.queue)?.opening;
-        self.issuer.lines.get_mut(&opening)
+    fn line(&mut self, number: u16) -> Option<&mut SendQueue> {
+        let opening = self.requester.open_import(number).filter(|import| import.queue)?.opening;
+        self.requester.send_queues.get_mut(&opening)
     }
 
     /// An import has another epoch.
-    pub(crate) fn begin_epoch_of_line(&mut self, number: u16, epoch: u32) {
+    pub(crate) fn begin_epoch_of_queue(&mut self, number: u16, epoch: u32) {
         if let Some(line) = self.line(number) {
             line.epoch.epoch = epoch;
         }
@@ -54,7 +54,8 @@ impl Hib {
 
     /// Whether an import waits for its hold slots.
     pub(crate) fn is_opening(&self, number: u16) -> bool {
-        let line = self.issuer.open_import(number).and_then(|import| self.issuer.lines.get(&import.opening));
+        let line =
+            self.requester.open_import(number).and_then(|import| self.requester.send_queues.get(&import.opening));
         line.is_some_and(|line| line.hold.is_none())
     }
 
@@ -64,13 +65,13 @@ impl Hib {
     }
 
     pub(crate) fn accept_element(&mut self, node: NodeId, number: u16, at: RemoteAddr, size: u8, data: u64) {
-        let Some(opening) = self.issuer.open_import(number).map(|import| import.opening) else { return };
-        let peer = &mut self.issuer.peers[usize::from(node)];
+        let Some(opening) = self.requester.open_import(number).map(|import| import.opening) else { return };
+        let peer = &mut self.requester.peers[usize::from(node)];
         let behind = peer.accepted();
         if !peer.enqueuers.contains(&opening) {
             peer.enqueuers.push_back(opening);
         }
-        if let Some(line) = self.issuer.lines.get_mut(&opening) {
+        if let Some(line) = self.requester.send_queues.get_mut(&opening) {
             line.waiting.push_back(Waiting { behind, at, size, data });
         }
         self.counters.enqueues += 1;
@@ -81,19 +82,19 @@ impl Hib {
         let own = node == self.config.node;
         let mut in_vain = 0;
         loop {
-            let peer = &mut self.issuer.peers[usize::from(node)];
+            let peer = &mut self.requester.peers[usize::from(node)];
             if in_vain >= peer.enqueuers.len() {
                 return;
             }
             if !own && !self.has_credit(node, Class::Enqueue) {
                 return;
             }
-            let peer = &mut self.issuer.peers[usize::from(node)];
+            let peer = &mut self.requester.peers[usize::from(node)];
             let Some(opening) = peer.enqueuers.pop_front() else { return };
-            let Some(line) = self.issuer.lines.get(&opening) else { continue };
+            let Some(line) = self.requester.send_queues.get(&opening) else { continue };
             let Some(behind) = line.waiting.front().map(|waiting| waiting.behind) else { continue };
             let room = line.hold.is_some_and(|hold| line.unacknowledged < hold);
-            let peer = &mut self.issuer.peers[usize::from(node)];
+            let peer = &mut self.requester.peers[usize::from(node)];
             peer.enqueuers.push_back(opening);
             if !room || !peer.has_sent(behind) {
                 in_vain += 1;
@@ -106,10 +107,10 @@ impl Hib {
 
     fn send_element(&mut self, node: NodeId, opening: u64, out: &mut Vec<Action>) {
         let own = node == self.config.node;
-        let Some(line) = self.issuer.lines.get_mut(&opening) else { return };
+        let Some(line) = self.requester.send_queues.get_mut(&opening) else { return };
         let Some(Waiting { at, size, data, .. }) = line.waiting.pop_front() else { return };
         if line.waiting.is_empty() {
-            crate::imports::emptied(&mut line.waiting);
+            crate::requester::emptied(&mut line.waiting);
         }
         line.unacknowledged += 1;
         let (import, context, epoch) = (line.import, line.context, line.epoch);
@@ -120,13 +121,13 @@ impl Hib {
             Some(import) => {
                 self.left_queue(import, out);
             }
-            None => self.issuer.waiting_total -= 1,
+            None => self.requester.waiting_total -= 1,
         }
         let target = self.target(node);
-        let peer = &mut self.issuer.peers[usize::from(node)];
+        let peer = &mut self.requester.peers[usize::from(node)];
         peer.elements += 1;
         let after = peer.requests;
-        let tag = self.issuer.take_tag(node, Sent::Element { opening, epoch: epoch.epoch });
+        let tag = self.requester.take_tag(node, InFlight::Element { opening, epoch: epoch.epoch });
         let body = Body::Enqueue { at, context, epoch, size, data, after };
         let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
         self.transmit(packet, out);
@@ -134,7 +135,7 @@ impl Hib {
 
     /// An element has been acknowledged or refused.
     pub(crate) fn element_finished(&mut self, opening: u64, epoch: u32, status: Status, out: &mut Vec<Action>) {
-        let Some(line) = self.issuer.lines.get_mut(&opening) else { return };
+        let Some(line) = self.requester.send_queues.get_mut(&opening) else { return };
         line.unacknowledged = line.unacknowledged.saturating_sub(1);
         if let Some(import) = line.import {
             return self.store_finished(import, epoch, status, out);
@@ -142,53 +143,54 @@ impl Hib {
         if !status.is_ok() {
             // Nobody is there to be told; no later element passes a lost one.
             let (node, dropped) = (line.node, std::mem::take(&mut line.waiting).len() as u32);
-            self.issuer.waiting_total -= dropped;
+            self.requester.waiting_total -= dropped;
             self.counters.dropped += u64::from(dropped) + 1;
             out.push(Action::Notice(Notice::LostStore(LostStore { node, import: None, status })));
         }
-        self.end_line(opening, out);
+        self.end_send_queue(opening, out);
     }
 
     /// Elements that were sent to a node that has gone: the open import they were sent through.
     pub(crate) fn element_lost(&mut self, opening: u64) -> Option<u16> {
-        let line = self.issuer.lines.get_mut(&opening)?;
+        let line = self.requester.send_queues.get_mut(&opening)?;
         line.unacknowledged = line.unacknowledged.saturating_sub(1);
         line.import
     }
 
     /// The import is closed; what it has under way goes on.
-    pub(crate) fn leave_line(&mut self, opening: u64, out: &mut Vec<Action>) {
-        if let Some(line) = self.issuer.lines.get_mut(&opening) {
+    pub(crate) fn leave_send_queue(&mut self, opening: u64, out: &mut Vec<Action>) {
+        if let Some(line) = self.requester.send_queues.get_mut(&opening) {
             line.import = None;
         }
-        self.end_line(opening, out);
+        self.end_send_queue(opening, out);
     }
 
     /// A line without an import ends with its last element, and its hold slots go back.
-    fn end_line(&mut self, opening: u64, out: &mut Vec<Action>) {
-        let done = |line: &&Line| line.import.is_none() && line.waiting.is_empty() && line.unacknowledged == 0;
-        if self.issuer.lines.get(&opening).as_ref().is_some_and(done) {
-            if let Some(line) = self.issuer.lines.remove(&opening) {
+    fn end_send_queue(&mut self, opening: u64, out: &mut Vec<Action>) {
+        let done = |line: &&SendQueue| line.import.is_none() && line.waiting.is_empty() && line.unacknowledged == 0;
+        if self.requester.send_queues.get(&opening).as_ref().is_some_and(done) {
+            if let Some(line) = self.requester.send_queues.remove(&opening) {
                 self.give_back_holds(line.node, line.queue, out);
             }
         }
     }
 
     /// A node has gone: nothing of closed imports goes there any more.
-    pub(crate) fn end_lines_to(&mut self, node: NodeId) {
+    pub(crate) fn end_send_queues_to(&mut self, node: NodeId) {
         let mut dropped = 0;
-        self.issuer.lines.retain(|_, line| {
+        self.requester.send_queues.retain(|_, line| {
             let ends = line.node == node && line.import.is_none();
             dropped += if ends { line.waiting.len() as u32 } else { 0 };
             !ends
         });
-        self.issuer.waiting_total -= dropped;
+        self.requester.waiting_total -= dropped;
         self.counters.dropped += u64::from(dropped);
     }
 
     /// Elements of an import that were sent and are not acknowledged.
     pub fn elements_under_way(&self, import: u16) -> u32 {
-        let line = self.issuer.open_import(import).and_then(|import| self.issuer.lines.get(&import.opening));
+        let line =
+            self.requester.open_import(import).and_then(|import| self.requester.send_queues.get(&import.opening));
         line.map_or(0, |line| line.unacknowledged)
     }
 
@@ -196,23 +198,23 @@ impl Hib {
 
     /// How many lines to the queue at `at` this node has, of open and of closed imports.
     fn lines_to(&self, node: NodeId, at: &RemoteAddr) -> u32 {
-        let dead = |line: &Line| {
-            let import = line.import.and_then(|number| self.issuer.open_import(number));
+        let dead = |line: &SendQueue| {
+            let import = line.import.and_then(|number| self.requester.open_import(number));
             import.is_some_and(|import| import.dead)
         };
-        let lines = self.issuer.lines.values();
-        lines.filter(|line| line.node == node && line.queue == *at && !dead(line)).count() as u32
+        let send_queues = self.requester.send_queues.values();
+        send_queues.filter(|line| line.node == node && line.queue == *at && !dead(line)).count() as u32
     }
 
     /// Asks the queue's node for hold slots for one more import; the admin slot waits for the answer.
     pub(crate) fn open_queue(&mut self, slot: u32, number: u16, out: &mut Vec<Action>) {
-        let Some(import) = self.issuer.open_import(number) else { return };
+        let Some(import) = self.requester.open_import(number) else { return };
         let (node, at, context, opening) = (import.node, import.address(0), import.context, import.opening);
         // Lines of closed imports last until the receivers have taken what is in them.
-        if self.issuer.lines.len() >= 2 * usize::from(self.config.imports) {
+        if self.requester.send_queues.len() >= 2 * usize::from(self.config.imports) {
             return self.reserved((slot, number), Err(Status::NoSpace), out);
         }
-        let line = Line {
+        let line = SendQueue {
             node,
             context,
             epoch: self.epoch_of(number),
@@ -222,20 +224,20 @@ impl Hib {
             unacknowledged: 0,
             waiting: VecDeque::new(),
         };
-        self.issuer.lines.insert(opening, line);
+        self.requester.send_queues.insert(opening, line);
         if let Err(status) = self.reachable(node) {
             return self.reserved((slot, number), Err(status), out);
         }
         let imports = self.lines_to(node, &at);
-        self.ask(node, Asked::Reserve { opens: (slot, number) }, Body::Reserve { at, imports }, out);
+        self.ask(node, RequestKind::Reserve { opens: (slot, number) }, Body::Reserve { at, imports }, out);
     }
 
     /// The answer. A refused import is taken back.
     pub(crate) fn reserved(&mut self, opens: (u32, u16), answer: Result<u32, Status>, out: &mut Vec<Action>) {
         let (slot, number) = opens;
-        // Asked for is what this board would give to others: the word of the queue's node alone bounds nothing.
+        // RequestKind for is what this board would give to others: the word of the queue's node alone bounds nothing.
         let most = if self.config.has(Bug::BelieveHolds) { u32::MAX } else { self.config.hold };
-        let dead = self.issuer.open_import(number).and_then(|import| import.error.filter(|_| import.dead));
+        let dead = self.requester.open_import(number).and_then(|import| import.error.filter(|_| import.dead));
         let status = match (answer, dead) {
             (Err(status), _) | (Ok(_), Some(status)) => status,
             (Ok(holds), None) => {
@@ -247,7 +249,7 @@ impl Hib {
         };
         // Nobody has been told of it yet.
         let waiting = self.drop_waiting(number);
-        self.issuer.waiting_total -= waiting;
+        self.requester.waiting_total -= waiting;
         self.unmap_import(number);
         self.remove_import(number, out);
         self.complete_status(slot, status, out);
@@ -256,18 +258,18 @@ impl Hib {
     /// An import of a queue has gone: the queue's node hears how many are left. Absolute numbers leave nothing behind if an answer is late.
     pub(crate) fn give_back_holds(&mut self, node: NodeId, at: RemoteAddr, out: &mut Vec<Action>) {
         // One such request at a time, however fast imports are opened and closed: the next says all that has changed meanwhile.
-        if let Some(again) = self.issuer.returning.get_mut(&(node, at.page, at.generation)) {
+        if let Some(again) = self.requester.returning.get_mut(&(node, at.page, at.generation)) {
             *again = true;
         } else if self.reachable(node).is_ok() {
-            self.issuer.returning.insert((node, at.page, at.generation), false);
+            self.requester.returning.insert((node, at.page, at.generation), false);
             let imports = self.lines_to(node, &at);
-            self.ask(node, Asked::Return { node, at }, Body::Reserve { at, imports }, out);
+            self.ask(node, RequestKind::Return { node, at }, Body::Reserve { at, imports }, out);
         }
     }
 
     /// The queue's node knows, or never will.
     pub(crate) fn holds_returned(&mut self, node: NodeId, at: RemoteAddr, out: &mut Vec<Action>) {
-        if self.issuer.returning.remove(&(node, at.page, at.generation)) == Some(true) {
+        if self.requester.returning.remove(&(node, at.page, at.generation)) == Some(true) {
             self.give_back_holds(node, at, out);
         }
     }

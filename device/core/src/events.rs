@@ -2,7 +2,7 @@
 //! The event queue: causes wait as sticky bits and are posted, oldest first, while the ring in guest memory has room.
 
 use crate::config::Bug;
-use crate::hib::{Hib, Then};
+use crate::hib::{AfterWrite, Hib};
 use crate::{Action, Bar, Notice};
 use std::collections::{BTreeSet, VecDeque};
 use telegraphos_wire::regs::{CONTROL_IRQ_ENABLE, Register};
@@ -72,7 +72,7 @@ impl Hib {
             Cause::AdminDone(slot) => (event::ADMIN_DONE, slot as u16, 0),
             Cause::ImportState(import) => (event::IMPORT_STATE, import, self.import_state(import)),
             Cause::NodeState(node) => {
-                let peer = self.issuer.peers.get(usize::from(node));
+                let peer = self.requester.peers.get(usize::from(node));
                 let value = peer.and_then(|p| p.incarnation).map_or(0, u64::from);
                 (event::NODE_STATE, node, value)
             }
@@ -92,7 +92,7 @@ impl Hib {
         let entry = queue.base + u64::from(queue.posted & (queue.size - 1)) * 16;
         let seq = queue.posted.wrapping_add(1);
         let word = u64::from(kind) | u64::from(index) << 16 | u64::from(seq) << 32;
-        self.job([(entry, value), (entry + 8, word)], Then::EventPosted, out);
+        self.write_table([(entry, value), (entry + 8, word)], AfterWrite::EventPosted, out);
     }
 
     pub(crate) fn event_posted(&mut self, out: &mut Vec<Action>) {

@@ -3,12 +3,12 @@
 
 use crate::config::Bug;
 use crate::control::{Admin, Registers};
-use crate::counters;
 use crate::events::{Cause, EventQueue};
-use crate::imports::Issuer;
 use crate::launch::{Launcher, TURN_BLOCKS};
 use crate::link::Link;
-use crate::serve::Server;
+use crate::page_counters;
+use crate::requester::Requester;
+use crate::responder::Responder;
 use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::link::RESET_BITS;
@@ -58,13 +58,13 @@ pub struct Counters {
 
 /// Why a step was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Purpose {
+pub(crate) enum StepOwner {
     /// The request at the head of a source's queue.
     Serve(NodeId),
     /// The command of an admin slot.
     Command(u32),
-    /// The next store of the job with this number.
-    Job(u64),
+    /// The next store of the table write with this number.
+    StatusWrite(u64),
     /// A block of a copy at this node's end, and the export page it touches.
     Block { operation: u64, offset: u64, page: u32 },
     /// The state machine of the queue at this export page.
@@ -75,9 +75,9 @@ pub(crate) enum Purpose {
     Cancelled,
 }
 
-/// What follows the last store of a job.
+/// What follows the last store of a table write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Then {
+pub(crate) enum AfterWrite {
     Nothing,
     AdminDone(u32),
     EventPosted,
@@ -88,9 +88,9 @@ pub(crate) enum Then {
 
 /// Stores of whole words into the board's own tables in guest memory, one after the other.
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct Job {
+pub(crate) struct StatusWrite {
     pub(crate) stores: VecDeque<(u64, u64)>,
-    pub(crate) then: Then,
+    pub(crate) then: AfterWrite,
     /// The context whose status page this is: it cannot be closed before.
     pub(crate) context: Option<u16>,
     /// It holds a unit of its context's account of status words.
@@ -164,11 +164,22 @@ impl Default for Turn {
 impl std::hash::Hash for Hib {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         let Hib {
-            config: _, now: _, counters: _, bus_master, incarnation, link, registers, admin, events, issuer, ..
+            config: _,
+            now: _,
+            counters: _,
+            bus_master,
+            incarnation,
+            link,
+            registers,
+            admin,
+            events,
+            requester,
+            ..
         } = self;
-        (bus_master, incarnation, link, registers, admin, events, issuer).hash(state);
-        let Hib { server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets, .. } = self;
-        (server, launcher, page_counters, steps, jobs, turn, counting, resetting, resets).hash(state);
+        (bus_master, incarnation, link, registers, admin, events, requester).hash(state);
+        let Hib { responder, launcher, page_counters, steps, status_writes, turn, counting, resetting, resets, .. } =
+            self;
+        (responder, launcher, page_counters, steps, status_writes, turn, counting, resetting, resets).hash(state);
     }
 }
 
@@ -186,14 +197,14 @@ pub struct Hib {
     pub(crate) registers: Registers,
     pub(crate) admin: Admin,
     pub(crate) events: EventQueue,
-    pub(crate) issuer: Issuer,
-    pub(crate) server: Server,
+    pub(crate) requester: Requester,
+    pub(crate) responder: Responder,
     pub(crate) launcher: Launcher,
-    pub(crate) page_counters: counters::Counters,
-    steps: Numbered<Purpose>,
-    jobs: Numbered<Job>,
+    pub(crate) page_counters: page_counters::Counters,
+    steps: Numbered<StepOwner>,
+    status_writes: Numbered<StatusWrite>,
     /// Jobs of each context.
-    status_jobs: BTreeMap<u16, u32>,
+    writes_by_context: BTreeMap<u16, u32>,
     turn: Turn,
     /// Counting words of status pages that are being stored, and what they are to hold in the end.
     counting: BTreeMap<u64, u64>,
@@ -208,10 +219,10 @@ impl Hib {
     pub fn new(mut config: HibConfig) -> Hib {
         config.contexts = config.contexts.min(MAX_CONTEXTS);
         Hib {
-            issuer: Issuer::new(&config),
-            server: Server::new(&config),
+            requester: Requester::new(&config),
+            responder: Responder::new(&config),
             launcher: Launcher::new(&config),
-            page_counters: counters::Counters::default(),
+            page_counters: page_counters::Counters::default(),
             now: 0,
             bus_master: false,
             incarnation: 1,
@@ -220,8 +231,8 @@ impl Hib {
             admin: Admin::default(),
             events: EventQueue::default(),
             steps: Numbered::default(),
-            jobs: Numbered::default(),
-            status_jobs: BTreeMap::new(),
+            status_writes: Numbered::default(),
+            writes_by_context: BTreeMap::new(),
             turn: Turn::default(),
             counting: BTreeMap::new(),
             resetting: false,
@@ -253,7 +264,7 @@ impl Hib {
 
     /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        let waits = [self.issuer.deadline(), self.launcher.deadline(), self.server.replicas.deadline()];
+        let waits = [self.requester.deadline(), self.launcher.deadline(), self.responder.replicas.deadline()];
         waits.into_iter().flatten().min()
     }
 
@@ -293,9 +304,9 @@ impl Hib {
                 self.bus_master = on;
                 if on {
                     self.post_events(out);
-                    let jobs: Vec<u64> = self.jobs.used.keys().copied().collect();
-                    for job in jobs {
-                        self.advance_job(job, out);
+                    let status_writes: Vec<u64> = self.status_writes.used.keys().copied().collect();
+                    for write in status_writes {
+                        self.advance_write(write, out);
                     }
                 }
             }
@@ -328,15 +339,15 @@ impl Hib {
         }
     }
 
-    // ---- steps and jobs ----
+    // ---- steps and table writes ----
 
     /// Whether a step of a copy touches one of these export pages.
     pub(crate) fn copies_touch(&self, pages: std::ops::Range<u64>) -> bool {
-        let touches = |p: &Purpose| matches!(p, Purpose::Block { page, .. } if pages.contains(&u64::from(*page)));
+        let touches = |p: &StepOwner| matches!(p, StepOwner::Block { page, .. } if pages.contains(&u64::from(*page)));
         self.steps.used.values().any(touches)
     }
 
-    pub(crate) fn step(&mut self, op: Step, purpose: Purpose, out: &mut Vec<Action>) {
+    pub(crate) fn step(&mut self, op: Step, purpose: StepOwner, out: &mut Vec<Action>) {
         let step = self.steps.insert(purpose);
         out.push(Action::Step { step, op });
     }
@@ -360,43 +371,48 @@ impl Hib {
 
     fn step_done(&mut self, step: StepId, result: StepResult, out: &mut Vec<Action>) {
         match self.steps.remove(step) {
-            Some(Purpose::Serve(source)) => self.served(source, result, out),
-            Some(Purpose::Command(slot)) => self.command_loaded(slot, result, out),
-            Some(Purpose::Job(job)) => self.job_stored(job, result, out),
-            Some(Purpose::Block { operation, offset, .. }) => self.block_stepped(operation, offset, result, out),
-            Some(Purpose::Queue(page)) => self.queue_stepped(page, result, out),
-            Some(Purpose::Replica(page)) => self.replica_stepped(page, result, out),
-            Some(Purpose::Cancelled) | None => {}
+            Some(StepOwner::Serve(source)) => self.served(source, result, out),
+            Some(StepOwner::Command(slot)) => self.command_loaded(slot, result, out),
+            Some(StepOwner::StatusWrite(write)) => self.write_stored(write, result, out),
+            Some(StepOwner::Block { operation, offset, .. }) => self.block_stepped(operation, offset, result, out),
+            Some(StepOwner::Queue(page)) => self.queue_stepped(page, result, out),
+            Some(StepOwner::Replica(page)) => self.replica_stepped(page, result, out),
+            Some(StepOwner::Cancelled) | None => {}
         }
     }
 
     /// Starts a series of 8-byte stores into the board's own tables. While bus mastering is off they wait.
-    pub(crate) fn job(&mut self, stores: impl IntoIterator<Item = (u64, u64)>, then: Then, out: &mut Vec<Action>) {
-        self.add_job(stores, then, None, false, out);
+    pub(crate) fn write_table(
+        &mut self,
+        stores: impl IntoIterator<Item = (u64, u64)>,
+        then: AfterWrite,
+        out: &mut Vec<Action>,
+    ) {
+        self.add_write(stores, then, None, false, out);
     }
 
     /// The same, into the status page of a context. If it is `charged`, a unit of the context's account of status words is given back at its end.
-    pub(crate) fn status_job(
+    pub(crate) fn write_status(
         &mut self,
         context: u16,
         stores: impl IntoIterator<Item = (u64, u64)>,
-        then: Then,
+        then: AfterWrite,
         charged: bool,
         out: &mut Vec<Action>,
     ) {
-        self.add_job(stores, then, Some(context), charged, out);
+        self.add_write(stores, then, Some(context), charged, out);
     }
 
     /// A word of a status page that only grows. One store of it is in flight at a time, so that it never falls back.
     pub(crate) fn count_in_status(&mut self, context: u16, address: u64, value: u64, out: &mut Vec<Action>) {
         if self.counting.insert(address, value).is_none() {
-            self.status_job(context, [(address, value)], Then::Counted(context, address, value), false, out);
+            self.write_status(context, [(address, value)], AfterWrite::Counted(context, address, value), false, out);
         }
     }
 
     /// Whether a count is on its way to the word at `offset` of a context's status page.
     pub(crate) fn counts_in_status(&self, context: u16, offset: u64) -> bool {
-        let page = self.issuer.contexts.get(&context).map(|context| context.status_page);
+        let page = self.requester.contexts.get(&context).map(|context| context.status_page);
         page.is_some_and(|page| self.counting.contains_key(&(page + offset)))
     }
 
@@ -407,82 +423,82 @@ impl Hib {
         }
     }
 
-    fn add_job(
+    fn add_write(
         &mut self,
         stores: impl IntoIterator<Item = (u64, u64)>,
-        then: Then,
+        then: AfterWrite,
         context: Option<u16>,
         charged: bool,
         out: &mut Vec<Action>,
     ) {
-        let job = Job { stores: stores.into_iter().collect(), then, context, charged, storing: false };
-        let number = self.jobs.insert(job);
+        let write = StatusWrite { stores: stores.into_iter().collect(), then, context, charged, storing: false };
+        let number = self.status_writes.insert(write);
         if let Some(context) = context {
-            *self.status_jobs.entry(context).or_default() += 1;
+            *self.writes_by_context.entry(context).or_default() += 1;
         }
-        self.advance_job(number, out);
+        self.advance_write(number, out);
     }
 
     /// Whether stores into the status page of a context are still to be made.
     pub(crate) fn writes_status(&self, context: u16) -> bool {
-        self.status_jobs.contains_key(&context)
+        self.writes_by_context.contains_key(&context)
     }
 
-    /// A job has ended, well or badly: what follows it, once its context has been served.
-    fn end_job(&mut self, number: u64, out: &mut Vec<Action>) -> Option<Then> {
-        let job = self.jobs.remove(number)?;
-        if let Some(context) = job.context {
-            match self.status_jobs.get_mut(&context) {
+    /// A table write has ended, well or badly: what follows it, once its context has been served.
+    fn end_write(&mut self, number: u64, out: &mut Vec<Action>) -> Option<AfterWrite> {
+        let write = self.status_writes.remove(number)?;
+        if let Some(context) = write.context {
+            match self.writes_by_context.get_mut(&context) {
                 Some(count) if *count > 1 => *count -= 1,
                 _ => {
-                    self.status_jobs.remove(&context);
+                    self.writes_by_context.remove(&context);
                 }
             }
-            if job.charged {
+            if write.charged {
                 self.launcher.give_word(context);
             }
             self.finish_context_close(context, out);
         }
-        Some(job.then)
+        Some(write.then)
     }
 
-    fn advance_job(&mut self, number: u64, out: &mut Vec<Action>) {
+    fn advance_write(&mut self, number: u64, out: &mut Vec<Action>) {
         if !self.bus_master {
             return;
         }
-        let Some(job) = self.jobs.used.get_mut(&number).filter(|job| !job.storing) else { return };
-        if let Some(&(address, data)) = job.stores.front() {
-            job.storing = true;
-            return self.step(Step::Store { address, size: 8, data }, Purpose::Job(number), out);
+        let Some(write) = self.status_writes.used.get_mut(&number).filter(|write| !write.storing) else { return };
+        if let Some(&(address, data)) = write.stores.front() {
+            write.storing = true;
+            return self.step(Step::Store { address, size: 8, data }, StepOwner::StatusWrite(number), out);
         }
-        match self.end_job(number, out) {
-            None | Some(Then::Nothing) => {}
-            Some(Then::AdminDone(slot)) => self.admin_completed(slot, out),
-            Some(Then::EventPosted) => self.event_posted(out),
-            Some(Then::ContextDone(context)) => self.cause(Cause::Context(context), out),
-            Some(Then::Counted(context, address, value)) => self.counted(context, address, value, out),
+        match self.end_write(number, out) {
+            None | Some(AfterWrite::Nothing) => {}
+            Some(AfterWrite::AdminDone(slot)) => self.admin_completed(slot, out),
+            Some(AfterWrite::EventPosted) => self.event_posted(out),
+            Some(AfterWrite::ContextDone(context)) => self.cause(Cause::Context(context), out),
+            Some(AfterWrite::Counted(context, address, value)) => self.counted(context, address, value, out),
         }
     }
 
-    fn job_stored(&mut self, number: u64, result: StepResult, out: &mut Vec<Action>) {
-        let Some(job) = self.jobs.used.get_mut(&number) else { return };
-        job.storing = false;
-        let stored = job.stores.pop_front();
+    fn write_stored(&mut self, number: u64, result: StepResult, out: &mut Vec<Action>) {
+        let Some(write) = self.status_writes.used.get_mut(&number) else { return };
+        write.storing = false;
+        let stored = write.stores.pop_front();
         if let StepResult::Failed(status) = result {
             let address = stored.map_or(0, |(address, _)| address);
             self.own_memory_failed(address, status, out);
-            match self.end_job(number, out) {
+            match self.end_write(number, out) {
                 // The queue is unusable: causes stay pending until the driver programs another one.
-                Some(Then::EventPosted) => self.events.disable(),
-                Some(Then::AdminDone(slot)) => self.admin.release(slot),
-                Some(Then::Counted(_, address, _)) => {
+                Some(AfterWrite::EventPosted) => self.events.disable(),
+                Some(AfterWrite::AdminDone(slot)) => self.admin.release(slot),
+                Some(AfterWrite::Counted(_, address, _)) => {
                     self.counting.remove(&address);
                 }
-                Some(Then::Nothing | Then::ContextDone(_)) | None => {}
+                Some(AfterWrite::Nothing | AfterWrite::ContextDone(_)) | None => {}
             }
             return;
         }
-        self.advance_job(number, out);
+        self.advance_write(number, out);
     }
 
     pub(crate) fn own_memory_failed(&mut self, address: u64, status: Status, out: &mut Vec<Action>) {
@@ -502,8 +518,8 @@ impl Hib {
         self.incarnation = self.incarnation.max(incarnation);
         // Generations of this join are greater than all of an earlier process under the same node id.
         // 2^24 of them, before they are those of the next join (`link::incarnation_at`).
-        self.server.raise_generation(incarnation.saturating_mul(1 << RESET_BITS).min(u64::MAX / 2));
-        self.server.forget_performed(self.config.node);
+        self.responder.raise_generation(incarnation.saturating_mul(1 << RESET_BITS).min(u64::MAX / 2));
+        self.responder.forget_performed(self.config.node);
         self.cause(Cause::LinkState, out);
     }
 
@@ -517,8 +533,8 @@ impl Hib {
                 self.node_down(node, Status::LinkDown, out);
             }
         }
-        self.server.forget_credits();
-        self.server.forget_performed(self.config.node);
+        self.responder.forget_credits();
+        self.responder.forget_performed(self.config.node);
         self.replica_link_lost();
         self.cause(Cause::LinkState, out);
     }
@@ -527,12 +543,12 @@ impl Hib {
         if node == self.config.node {
             return;
         }
-        let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
+        let Some(peer) = self.requester.peers.get_mut(usize::from(node)) else { return };
         let before = peer.incarnation.replace(incarnation);
         if before != Some(incarnation) {
             peer.requests = 0;
             self.divide_credits();
-            self.server.refusals.forget(node);
+            self.responder.refusals.forget(node);
             self.forget_elements_of(node, Some(incarnation));
             if before.is_some() {
                 self.forget_member(node, Status::Reset, out);
@@ -548,14 +564,14 @@ impl Hib {
         if node == self.config.node {
             return;
         }
-        let Some(peer) = self.issuer.peers.get_mut(usize::from(node)) else { return };
+        let Some(peer) = self.requester.peers.get_mut(usize::from(node)) else { return };
         if peer.incarnation.take().is_none() {
             return;
         }
         self.divide_credits();
         self.fail_peer(node, status, out);
         self.forget_requests_of(node);
-        self.server.refusals.forget(node);
+        self.responder.refusals.forget(node);
         self.forget_elements_of(node, None);
         self.forget_member(node, status, out);
         self.cause(Cause::NodeState(node), out);
@@ -565,7 +581,7 @@ impl Hib {
 
     /// Divides the credits of the link among the nodes that are present.
     fn divide_credits(&mut self) {
-        let present = self.issuer.peers.iter().filter(|peer| peer.incarnation.is_some()).count();
+        let present = self.requester.peers.iter().filter(|peer| peer.incarnation.is_some()).count();
         self.link.divide(present as u64);
     }
 
@@ -574,7 +590,7 @@ impl Hib {
         if node == self.config.node {
             return self.resets;
         }
-        self.issuer.peers.get(usize::from(node)).and_then(|peer| peer.incarnation).unwrap_or(0)
+        self.requester.peers.get(usize::from(node)).and_then(|peer| peer.incarnation).unwrap_or(0)
     }
 
     /// Whether a node can be reached now; the node itself always can.
@@ -586,7 +602,7 @@ impl Hib {
         if u32::from(node) >= nodes {
             return Err(Status::BadNode);
         }
-        match self.issuer.peers.get(usize::from(node)) {
+        match self.requester.peers.get(usize::from(node)) {
             Some(peer) if peer.incarnation.is_some() => Ok(()),
             Some(_) => Err(Status::NodeDown),
             None => Err(Status::BadNode),
@@ -616,24 +632,24 @@ impl Hib {
         self.refuse_elements(Status::Reset, out);
         self.refuse_multicasts(Status::Reset, out);
         for purpose in self.steps.used.values_mut() {
-            if !matches!(purpose, Purpose::Serve(_)) {
-                *purpose = Purpose::Cancelled;
+            if !matches!(purpose, StepOwner::Serve(_)) {
+                *purpose = StepOwner::Cancelled;
             }
         }
-        self.jobs.clear();
-        self.status_jobs.clear();
+        self.status_writes.clear();
+        self.writes_by_context.clear();
         self.turn.blocks = TURN_BLOCKS;
         self.counting.clear();
         self.registers = Registers::default();
         self.admin = Admin::default();
         self.events = EventQueue::default();
         self.launcher.reset(&self.config);
-        self.page_counters = counters::Counters::default();
+        self.page_counters = page_counters::Counters::default();
         self.counters = Counters::default();
         self.bus_master = false;
         self.incarnation = self.incarnation.saturating_add(1);
         self.resets = self.resets.wrapping_add(1);
-        self.server.forget_performed(self.config.node);
+        self.responder.forget_performed(self.config.node);
         if self.link.is_up() {
             out.push(Action::AnnounceReset { incarnation: self.incarnation });
         }

@@ -21,8 +21,8 @@
 //! page away from its processes until that ends.
 
 use crate::events::Cause;
-use crate::hib::{Hib, Purpose, Then};
-use crate::imports::Waiting;
+use crate::hib::{AfterWrite, Hib, StepOwner};
+use crate::requester::Waiting;
 use crate::{Action, Bar, Bug, HibConfig, Launching, Notice, Step, StepResult, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::{Account, Shares};
@@ -296,16 +296,16 @@ impl Hib {
         if size != 8 || offset % 8 != 0 {
             return self.bad_access(Bar::Window, offset, size, Status::BadSize, out);
         }
-        let Some(number) = self.issuer.slot(&address) else {
+        let Some(number) = self.requester.slot(&address) else {
             return self.bad_access(Bar::Window, offset, size, Status::Unmapped, out);
         };
-        self.issuer.touched(number);
+        self.requester.touched(number);
         let Argument { context, slot, which, key } = Argument::decode(data);
         let Some((owner, place)) = self.place(number, address.slot(), address.within()) else { return };
         let (context, right_key) = match self.config.launching {
             Launching::Keys => {
                 let context = u16::from(context);
-                (context, self.issuer.contexts.get(&context).is_some_and(|c| c.key == key))
+                (context, self.requester.contexts.get(&context).is_some_and(|c| c.key == key))
             }
             Launching::CommandPages => {
                 self.launcher.command = Some((place, data));
@@ -334,7 +334,7 @@ impl Hib {
 
     /// Whose import it is, and a place in it. Bounds are checked at the launch, when the length is known.
     fn place(&self, number: u16, slot: u32, within: u32) -> Option<(u16, Place)> {
-        let import = self.issuer.open_import(number)?;
+        let import = self.requester.open_import(number)?;
         let offset = u64::from(slot - import.first_slot) << UNIT_SHIFT | u64::from(within);
         Some((import.context, Place { import: number, opening: import.opening, offset }))
     }
@@ -343,7 +343,7 @@ impl Hib {
     fn wrong_key(&mut self, number: u16, offset: u64, out: &mut Vec<Action>) {
         self.counters.bad_keys += 1;
         self.bad_access(Bar::Window, offset, 8, Status::BadKey, out);
-        let Some(import) = self.issuer.import(number) else { return };
+        let Some(import) = self.requester.import(number) else { return };
         import.bad_keys += 1;
         if import.bad_keys >= KEY_ATTEMPTS && !import.dead {
             self.kill_import(number, Status::BadKey, out);
@@ -374,9 +374,9 @@ impl Hib {
         }
         let started = (|| {
             let (to, length) = self.launcher.command.take()?;
-            let number = self.issuer.slot(&address)?;
+            let number = self.requester.slot(&address)?;
             let (_, from) = self.place(number, address.slot(), address.within())?;
-            let context = self.issuer.open_import(to.import)?.context;
+            let context = self.requester.open_import(to.import)?.context;
             let origin = Origin::Slot { context, slot: 63, cookie: 1 };
             self.start(origin, false, What::Copy, [Some(to), Some(from)], length, 0, 0, out).ok()
         })();
@@ -392,7 +392,7 @@ impl Hib {
             self.launcher.registers.remove(&(context, slot));
         }
         let (context, slot) = ((value >> 8) as u16, value as u8 & 63);
-        if value & regs::SPECIAL_ENTER != 0 && self.issuer.contexts.contains_key(&context) {
+        if value & regs::SPECIAL_ENTER != 0 && self.requester.contexts.contains_key(&context) {
             self.launcher.registers.remove(&(context, slot));
             self.launcher.special = Some((context, slot, 0));
         }
@@ -411,7 +411,7 @@ impl Hib {
         if address.aperture != Aperture::Plain {
             return false;
         }
-        let place = self.issuer.slot(&address).and_then(|n| self.place(n, address.slot(), address.within()));
+        let place = self.requester.slot(&address).and_then(|n| self.place(n, address.slot(), address.within()));
         let registers = self.launcher.registers.entry((context, slot)).or_default();
         match (place, registers.arguments.get_mut(count)) {
             (Some((owner, place)), Some(argument)) if owner == context => {
@@ -428,18 +428,18 @@ impl Hib {
     /// A store to a context page.
     pub(crate) fn context_write(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
         let number = (offset >> UNIT_SHIFT) as u16;
-        if self.issuer.contexts.contains_key(&number) {
+        if self.requester.contexts.contains_key(&number) {
             *self.launcher.stores.entry(number).or_default() += 1;
         }
         self.count_intake(out);
         let within = offset & (UNIT - 1);
         let slots = context::SLOT_COUNT;
         let end = context::REGISTERS + slots * context::STRIDE;
-        let status = if within == context::QUEUE_ARM && size == 8 && self.issuer.contexts.contains_key(&number) {
+        let status = if within == context::QUEUE_ARM && size == 8 && self.requester.contexts.contains_key(&number) {
             return self.queue_arm(number, offset, data, out);
         } else if size != 8 || offset % 8 != 0 || within >= end {
             Status::BadSize
-        } else if !self.issuer.contexts.contains_key(&number) {
+        } else if !self.requester.contexts.contains_key(&number) {
             Status::Unmapped
         } else if within < context::ARM {
             match self.quiet(number, (within / 8) as u8, data, out) {
@@ -477,7 +477,7 @@ impl Hib {
                 return;
             }
         }
-        let quiet = self.issuer.contexts.get_mut(&number).and_then(|c| c.quiets.get_mut(&slot));
+        let quiet = self.requester.contexts.get_mut(&number).and_then(|c| c.quiets.get_mut(&slot));
         match quiet {
             Some(quiet) if quiet.cookie == cookie => quiet.notify = true,
             _ => self.cause(Cause::Context(number), out),
@@ -486,7 +486,7 @@ impl Hib {
 
     /// `LAUNCH` of a slot was written: its arguments are consumed whatever comes of it.
     fn launch(&mut self, number: u16, slot: u8, word: u64, offset: u64, out: &mut Vec<Action>) {
-        let quiet = self.issuer.contexts.get(&number).is_some_and(|c| c.quiets.contains_key(&slot));
+        let quiet = self.requester.contexts.get(&number).is_some_and(|c| c.quiets.contains_key(&slot));
         let busy = quiet || self.slot_is_busy(number, slot);
         let registers = self.launcher.registers.remove(&(number, slot)).unwrap_or_default();
         if self.launcher.special.is_some_and(|(c, s, _)| (c, s) == (number, slot)) {
@@ -553,7 +553,7 @@ impl Hib {
         if !matches!(size, 4 | 8) || offset % 8 != 0 {
             return Err((Status::BadSize, None));
         }
-        let Some(context) = self.issuer.contexts.get(&number) else { return Err((Status::Unmapped, None)) };
+        let Some(context) = self.requester.contexts.get(&number) else { return Err((Status::Unmapped, None)) };
         let slot = (((offset & (UNIT - 1)) - context::FETCH) / 8) as u8;
         let busy = context.quiets.contains_key(&slot) || self.slot_is_busy(number, slot);
         // Consumed whatever comes of it, as by LAUNCH.
@@ -568,7 +568,7 @@ impl Hib {
             return Err(failed(Status::Busy));
         }
         // All ones could be the word's value: with an error latched before, the process could not tell.
-        let latched = argument.and_then(|import| self.issuer.open_import(import)).and_then(|import| import.error);
+        let latched = argument.and_then(|import| self.requester.open_import(import)).and_then(|import| import.error);
         if let Some(status) = latched {
             return Err(failed(status));
         }
@@ -595,11 +595,11 @@ impl Hib {
         status: Status,
         out: &mut Vec<Action>,
     ) {
-        let errors = |hib: &Hib| hib.issuer.contexts.get(&number).map(|context| context.errors);
+        let errors = |hib: &Hib| hib.requester.contexts.get(&number).map(|context| context.errors);
         let before = errors(self);
         match argument {
             Some(import) => {
-                let node = self.issuer.open_import(import).map_or(self.config.node, |import| import.node);
+                let node = self.requester.open_import(import).map_or(self.config.node, |import| import.node);
                 out.push(Action::Notice(Notice::FailedLoad { node, status }));
                 self.latch(import, status, out);
             }
@@ -742,7 +742,7 @@ impl Hib {
         let word = u64::from(command.operation & 0xff) << 56 | u64::from(command.operation >> 8) << 48;
         let Launch { operation, .. } = Launch::decode(word).ok_or(Status::Invalid)?;
         let place = |import, offset| {
-            let found = self.issuer.open_import(import).filter(|i| i.context == command.context);
+            let found = self.requester.open_import(import).filter(|i| i.context == command.context);
             found.map(|i| Place { import, opening: i.opening, offset })
         };
         let source = if operation == What::Copy { place(command.source, command.source_offset) } else { None };
@@ -787,7 +787,7 @@ impl Hib {
                     status: Status::Ok,
                     blamed: None,
                 });
-                let context = self.issuer.open_import(place.import).map_or(0, |i| i.context);
+                let context = self.requester.open_import(place.import).map_or(0, |i| i.context);
                 let (operand, compare) = (operand & mask, compare & mask);
                 let epoch = self.epoch_of(place.import);
                 let body = Body::Atomic { at, context, epoch, size, op, operand, compare };
@@ -837,17 +837,17 @@ impl Hib {
     /// Puts a copy behind those whose turn comes before.
     fn queue_copy(&mut self, node: NodeId, context: u16, number: u64) {
         let context = if self.config.has(Bug::TurnsByOperation) { 0 } else { context };
-        self.issuer.peers[usize::from(node)].copies.push(context, number);
+        self.requester.peers[usize::from(node)].copies.push(context, number);
     }
 
     /// Whether the import that a place was named in is still the same.
     fn is_open(&self, place: &Place) -> bool {
-        self.issuer.open_import(place.import).is_some_and(|import| import.opening == place.opening)
+        self.requester.open_import(place.import).is_some_and(|import| import.opening == place.opening)
     }
 
     /// Checks a place of `length` bytes for `right`; where its first byte is.
     fn reach(&self, place: &Place, length: u64, right: Rights) -> Result<(NodeId, RemoteAddr), Status> {
-        let import = self.issuer.open_import(place.import).filter(|i| i.opening == place.opening);
+        let import = self.requester.open_import(place.import).filter(|i| i.opening == place.opening);
         let import = import.ok_or(Status::Argument)?;
         if import.cut {
             return Err(import.error.unwrap_or(Status::Cut));
@@ -865,7 +865,7 @@ impl Hib {
     /// Whether two ranges of this node's exported memory share a byte.
     fn overlap(&self, a: &Place, b: &Place, length: u64) -> bool {
         let start = |place: &Place| {
-            let import = self.issuer.open_import(place.import)?;
+            let import = self.requester.open_import(place.import)?;
             Some((u64::from(import.page) << UNIT_SHIFT) + place.offset)
         };
         match (start(a), start(b)) {
@@ -885,7 +885,7 @@ impl Hib {
             self.launcher.fetches.insert((deadline, number));
         }
         for import in operation.imports.into_iter().flatten() {
-            if let Some(import) = self.issuer.import(import) {
+            if let Some(import) = self.requester.import(import) {
                 import.operations += 1;
                 self.launcher.of_context.entry(import.context).or_default().insert(number);
             }
@@ -895,7 +895,7 @@ impl Hib {
     }
 
     fn send_part(&mut self, node: NodeId, operation: u64, offset: u64, body: Body, out: &mut Vec<Action>) {
-        self.issuer.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body: Box::new(body) });
+        self.requester.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body: Box::new(body) });
         self.pump(node, out);
     }
 
@@ -904,7 +904,7 @@ impl Hib {
     /// Starts blocks of the copies for a node, in turns, as far as [`BLOCKS`] allow.
     fn pump_copies(&mut self, node: NodeId, out: &mut Vec<Action>) {
         loop {
-            let peer = &mut self.issuer.peers[usize::from(node)];
+            let peer = &mut self.requester.peers[usize::from(node)];
             if peer.blocks >= BLOCKS {
                 return;
             }
@@ -917,7 +917,7 @@ impl Hib {
                 }
                 return;
             }
-            let Some(number) = self.issuer.peers[usize::from(node)].copies.pop() else { return };
+            let Some(number) = self.requester.peers[usize::from(node)].copies.pop() else { return };
             let Some(operation) = self.launcher.operations.get_mut(&number) else { continue };
             if operation.status != Status::Ok {
                 continue; // It ends with its last block under way.
@@ -934,9 +934,9 @@ impl Hib {
             if more {
                 self.queue_copy(node, own_context, number);
             }
-            let context = self.issuer.open_import(far.import).map_or(0, |i| i.context);
+            let context = self.requester.open_import(far.import).map_or(0, |i| i.context);
             if get {
-                let at = self.issuer.open_import(far.import).map(|i| i.address(far.offset + offset));
+                let at = self.requester.open_import(far.import).map(|i| i.address(far.offset + offset));
                 let Some(at) = at else {
                     // Cannot be: an import is not closed while an operation uses it.
                     self.part_done(number, Status::Argument, far.import, out);
@@ -947,7 +947,7 @@ impl Hib {
             } else {
                 match self.near_address(&near, offset, count, Rights::READ) {
                     Ok((page, address)) => {
-                        let purpose = Purpose::Block { operation: number, offset, page };
+                        let purpose = StepOwner::Block { operation: number, offset, page };
                         self.step(Step::LoadBlock { address, length: count as u32 }, purpose, out);
                     }
                     Err(status) => self.part_done(number, status, near.import, out),
@@ -966,7 +966,7 @@ impl Hib {
 
     /// The guest address of a block at the near end, under the same checks as for a request of another node.
     fn near_address(&self, near: &Place, offset: u64, count: u64, right: Rights) -> Result<(u32, u64), Status> {
-        let import = self.issuer.open_import(near.import).ok_or(Status::Argument)?;
+        let import = self.requester.open_import(near.import).ok_or(Status::Argument)?;
         let at = import.address(near.offset + offset);
         let address = self.translate(self.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
         self.block_of_replica(at.page, right)?;
@@ -981,7 +981,7 @@ impl Hib {
         let Kind::Copy { far, near, get, .. } = kind else { return };
         match result {
             StepResult::Block(data) if !get && !failed => {
-                let import = match self.issuer.open_import(far.import) {
+                let import = match self.requester.open_import(far.import) {
                     Some(import) if !import.dead => import,
                     // Its node went away while the block was loaded.
                     import => {
@@ -1020,7 +1020,7 @@ impl Hib {
                 }
                 match self.near_address(&near, offset, data.len() as u64, Rights::WRITE) {
                     Ok((page, address)) => {
-                        let purpose = Purpose::Block { operation: number, offset, page };
+                        let purpose = StepOwner::Block { operation: number, offset, page };
                         self.step(Step::StoreBlock { address, data }, purpose, out);
                     }
                     Err(status) => self.part_done(number, status, near.import, out),
@@ -1078,7 +1078,7 @@ impl Hib {
         if status != Status::Ok {
             out.push(Action::Notice(Notice::FailedOperation { node, status }));
             // Both of its imports are of one context.
-            let context = imports.into_iter().flatten().find_map(|n| self.issuer.open_import(n)).map(|i| i.context);
+            let context = imports.into_iter().flatten().find_map(|n| self.requester.open_import(n)).map(|i| i.context);
             if let Some(context) = context {
                 self.charge_quiets_of(context, number, status);
             }
@@ -1104,7 +1104,7 @@ impl Hib {
         }
         for import in imports.into_iter().flatten() {
             // It is open as long as an operation uses it.
-            if let Some(import) = self.issuer.import(import) {
+            if let Some(import) = self.requester.import(import) {
                 import.operations -= 1;
                 let context = import.context;
                 self.launcher.forget_operation(context, number);
@@ -1124,19 +1124,19 @@ impl Hib {
         notify: bool,
         out: &mut Vec<Action>,
     ) {
-        let Some(page) = self.issuer.contexts.get(&number).map(|c| c.status_page) else {
+        let Some(page) = self.requester.contexts.get(&number).map(|c| c.status_page) else {
             return self.launcher.give_word(number);
         };
         let at = 8 * u64::from(slot);
         let value = value.map(|value| (page + context::VALUE_OFFSET + at, value));
         let done = (page + at, (status as u64) << context::COOKIE_BITS | cookie);
-        let then = if notify { Then::ContextDone(number) } else { Then::Nothing };
-        self.status_job(number, value.into_iter().chain([done]), then, true, out);
+        let then = if notify { AfterWrite::ContextDone(number) } else { AfterWrite::Nothing };
+        self.write_status(number, value.into_iter().chain([done]), then, true, out);
     }
 
     /// The operations for a node of which no part is under way (they only wait for their turn) end now.
     pub(crate) fn fail_waiting_copies(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
-        let mut copies = std::mem::take(&mut self.issuer.peers[usize::from(node)].copies);
+        let mut copies = std::mem::take(&mut self.requester.peers[usize::from(node)].copies);
         while let Some(number) = copies.pop() {
             let Some(operation) = self.launcher.operations.get_mut(&number) else { continue };
             if operation.status == Status::Ok {
@@ -1156,6 +1156,6 @@ fn ones(size: u32) -> u64 {
 }
 
 fn peer_blocks(hib: &mut Hib, node: NodeId, change: i32) {
-    let blocks = &mut hib.issuer.peers[usize::from(node)].blocks;
+    let blocks = &mut hib.requester.peers[usize::from(node)].blocks;
     *blocks = blocks.saturating_add_signed(change);
 }

@@ -2,14 +2,17 @@
 //! The host interface board (HIB) as a pure state machine: [`Event`]s in, [`Action`]s out (DESIGN contract 2).
 //!
 //! ```text
-//!  guest MMIO --Write/Read--> [window] slot -> import -> waiting stores -> outstanding --Send--> switch
-//!                             [launch] arguments, slots -> atomics, copies -> requests behind the stores
-//!                             [counters] page access counters
-//!                             [control] registers, admin commands -> grants, imports, segments, contexts
-//!                             [enqueue] elements for queues, each import in its own line -> enqueues behind the requests
-//!  switch ----Packet--------> [queue] hold -> queue machine -> buffer; overflow -> driver
-//!                             [serve] grant check -> one guest-memory Step at a time per source -> reply
-//!                             [events] causes -> event queue in guest memory -> Interrupt
+//!  guest MMIO --Write/Read--> requester/access   slot -> import -> send queue of the destination
+//!                             requester/send     window of outstanding requests, credits of link --Send--> switch
+//!                             enqueue            elements for queues, each import in its own send queue
+//!                             launch             arguments, slots -> atomics, copies -> requests behind the stores
+//!                             page_counters      accesses of armed pages
+//!                             control            registers, admin commands -> grants, imports, segments, contexts
+//!  switch ----Packet--------> responder          grant check -> one guest-memory Step at a time per source -> reply
+//!                             queue              receive credits -> queue machine -> buffer; overflow -> driver
+//!                             replica            copies of replicated pages, and their homes
+//!         ----Credit--------> link               credits of all classes
+//!                             events             causes -> event queue in guest memory -> Interrupt
 //! ```
 //!
 //! No sockets, clocks, threads or `unsafe` inside. A shell owns those: it feeds events, performs actions, and returns the
@@ -19,18 +22,18 @@
 
 mod config;
 mod control;
-mod counters;
 mod enqueue;
 mod events;
 mod hib;
-mod imports;
 mod interface;
 mod launch;
 mod link;
+mod page_counters;
 mod queue;
 mod refusals;
 mod replica;
-mod serve;
+mod requester;
+mod responder;
 
 pub use config::{Bug, HibConfig, Launching, MAX_CONTEXTS};
 pub use hib::{Counters, Hib};

@@ -15,8 +15,8 @@
 
 use crate::config::Bug;
 use crate::events::Cause;
-use crate::hib::{Hib, Purpose};
-use crate::serve::Grant;
+use crate::hib::{Hib, StepOwner};
+use crate::responder::Grant;
 use crate::{Action, Bar, Notice, Step, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_wire::admin::{Command, Completion};
@@ -117,11 +117,11 @@ impl Hib {
             && command.address % 4096 == 0
             && command.address.checked_add(shape.bytes()).is_some();
         let context = u16::try_from(command.context).map_err(|_| Status::Invalid)?;
-        if !sane || !self.issuer.contexts.contains_key(&context) {
+        if !sane || !self.requester.contexts.contains_key(&context) {
             return Err(Status::Invalid);
         }
         self.pages_free(command.page, 1)?;
-        let generation = self.server.new_generation();
+        let generation = self.responder.new_generation();
         let grant = Grant {
             address: command.address,
             valid: shape.bytes(),
@@ -130,7 +130,7 @@ impl Hib {
             generation,
             resigned: false,
         };
-        self.server.grants.insert(command.page, grant);
+        self.responder.grants.insert(command.page, grant);
         let queue = Queue {
             shape,
             context,
@@ -142,7 +142,7 @@ impl Hib {
             broken: false,
             gone: false,
         };
-        self.server.queues.insert(command.page, queue);
+        self.responder.queues.insert(command.page, queue);
         Ok(generation)
     }
 
@@ -150,7 +150,7 @@ impl Hib {
     pub(crate) fn queue_resume(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<(), Status> {
         let address = self.queue_address(page).ok_or(Status::Invalid)?;
         let forget = self.config.has(Bug::ForgetPending);
-        let Some(queue) = self.server.queues.get_mut(&page) else { return Err(Status::Invalid) };
+        let Some(queue) = self.responder.queues.get_mut(&page) else { return Err(Status::Invalid) };
         let (State::Stopped(element), width) = (&queue.state, queue.shape.width()) else { return Err(Status::Invalid) };
         let element = element.clone();
         let data = element.data;
@@ -158,34 +158,34 @@ impl Hib {
             let word = HeaderWord { size: queue.shape.words(), index: FIRST }.encode();
             queue.state = State::RestartTail(element, slot);
             let op = Step::Store { address, size: width, data: word.into() };
-            self.step(op, Purpose::Queue(page), out);
+            self.step(op, StepOwner::Queue(page), out);
             return Ok(());
         }
         queue.state = State::RestartData(element, slot);
         let at = address + u64::from(FIRST) * u64::from(width);
-        self.step(Step::Store { address: at, size: width, data }, Purpose::Queue(page), out);
+        self.step(Step::Store { address: at, size: width, data }, StepOwner::Queue(page), out);
         Ok(())
     }
 
     /// Revokes a queue: what it holds is refused, now or when its step is done.
     pub(crate) fn queue_clear(&mut self, page: u32, out: &mut Vec<Action>) {
-        if let Some(queue) = self.server.queues.get_mut(&page) {
+        if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.gone = true;
             self.end_if_gone(page, out);
         }
     }
 
     fn end_if_gone(&mut self, page: u32, out: &mut Vec<Action>) -> bool {
-        if !self.server.queues.get(&page).is_some_and(|queue| queue.gone) {
+        if !self.responder.queues.get(&page).is_some_and(|queue| queue.gone) {
             return false;
         }
         self.refuse_held(page, Status::Stale, out);
-        if self.server.queues.get(&page).is_some_and(|queue| queue.steps()) {
+        if self.responder.queues.get(&page).is_some_and(|queue| queue.steps()) {
             return true;
         }
-        if let Some(mut queue) = self.server.queues.remove(&page) {
+        if let Some(mut queue) = self.responder.queues.remove(&page) {
             for (node, (_, imports)) in &queue.reserved {
-                self.server.holds.give(node, (*imports).into());
+                self.responder.holds.give(node, (*imports).into());
             }
             if let State::Stopped(element) = std::mem::take(&mut queue.state) {
                 self.refuse_element(element.packet, Status::Stale, out);
@@ -198,7 +198,7 @@ impl Hib {
     }
 
     fn refuse_held(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        let held = self.server.queues.get_mut(&page).map(|queue| std::mem::take(&mut queue.held));
+        let held = self.responder.queues.get_mut(&page).map(|queue| std::mem::take(&mut queue.held));
         for element in held.into_iter().flatten() {
             self.refuse_element(element.packet, status, out);
         }
@@ -207,7 +207,7 @@ impl Hib {
     /// Bits and status of a queue's event.
     pub(crate) fn queue_event(&self, page: u32) -> u64 {
         let mut value = u64::from(page) << 32;
-        let Some(queue) = self.server.queues.get(&page) else { return value };
+        let Some(queue) = self.responder.queues.get(&page) else { return value };
         if matches!(queue.state, State::Stopped(_)) {
             value |= event::QUEUE_OVERFLOW;
         }
@@ -223,7 +223,7 @@ impl Hib {
     }
 
     fn queue_address(&self, page: u32) -> Option<u64> {
-        self.server.grants.get(&page).map(|grant| grant.address)
+        self.responder.grants.get(&page).map(|grant| grant.address)
     }
 
     // ---- reservations ----
@@ -239,19 +239,19 @@ impl Hib {
         if let Err(status) = self.find_queue(packet.src, &at) {
             return refused(status);
         }
-        let reserved = self.server.queues.get(&at.page).and_then(|queue| queue.reserved.get(&packet.src));
+        let reserved = self.responder.queues.get(&at.page).and_then(|queue| queue.reserved.get(&packet.src));
         let (before, after) = (reserved.map_or(0, |reserved| u64::from(reserved.1)), u64::from(imports));
         // Of what a node may have, half is for one queue, so that it is not locked out of the others by its own.
-        let shares = self.server.holds.shares();
+        let shares = self.responder.holds.shares();
         let of_queue = shares.guaranteed.max(shares.limit.div_ceil(2));
         let too_many = after > before && after > of_queue && !self.config.has(Bug::UnsharedHolds);
-        if too_many || self.server.holds.take(packet.src, after.saturating_sub(before)).is_err() {
+        if too_many || self.responder.holds.take(packet.src, after.saturating_sub(before)).is_err() {
             self.counters.refused += 1;
             out.push(Action::Notice(Notice::NoHold { from: packet.src, page: at.page, imports }));
             return refused(Status::NoHold);
         }
-        self.server.holds.give(&packet.src, before.saturating_sub(after));
-        if let Some(queue) = self.server.queues.get_mut(&at.page) {
+        self.responder.holds.give(&packet.src, before.saturating_sub(after));
+        if let Some(queue) = self.responder.queues.get_mut(&at.page) {
             if imports == 0 {
                 queue.reserved.remove(&packet.src);
             } else {
@@ -263,9 +263,9 @@ impl Hib {
 
     /// Whether `source` may enqueue there at all.
     fn find_queue(&self, source: NodeId, at: &telegraphos_wire::RemoteAddr) -> Result<&Queue, Status> {
-        let queue = match self.server.queues.get(&at.page) {
+        let queue = match self.responder.queues.get(&at.page) {
             Some(queue) if !queue.gone => queue,
-            _ if self.server.grants.contains_key(&at.page) => return Err(Status::NotQueue),
+            _ if self.responder.grants.contains_key(&at.page) => return Err(Status::NotQueue),
             _ => return Err(Status::NotGranted),
         };
         self.translate(source, at, 0, Rights::ENQUEUE)?;
@@ -274,9 +274,9 @@ impl Hib {
 
     /// The node has gone, or lives a new life: `incarnation`, if any. What it had waiting here goes.
     pub(crate) fn forget_elements_of(&mut self, node: NodeId, incarnation: Option<u64>) {
-        for queue in self.server.queues.values_mut() {
+        for queue in self.responder.queues.values_mut() {
             if let Some((_, imports)) = queue.reserved.get(&node).filter(|(life, _)| Some(*life) != incarnation) {
-                self.server.holds.give(&node, (*imports).into());
+                self.responder.holds.give(&node, (*imports).into());
                 queue.reserved.remove(&node);
             }
             queue.held.retain(|e| e.packet.src != node || Some(e.packet.incarnation) == incarnation);
@@ -294,7 +294,7 @@ impl Hib {
         let admitted = if self.is_behind_refused(&packet) { Err(Status::Cut) } else { self.admit(&packet) };
         match admitted {
             Ok(()) => {
-                if let Some(queue) = self.server.queues.get_mut(&at.page) {
+                if let Some(queue) = self.responder.queues.get_mut(&at.page) {
                     queue.held.push_back(Element { packet, data });
                 }
                 self.serve_queue(at.page, out);
@@ -343,10 +343,10 @@ impl Hib {
     /// Requests of a node have been performed: elements that came after them may go on.
     pub(crate) fn elements_follow(&mut self, source: NodeId, out: &mut Vec<Action>) {
         let waits = |queue: &Queue| queue.state == State::Idle && queue.held.iter().any(|e| e.packet.src == source);
-        if self.server.queues.is_empty() {
+        if self.responder.queues.is_empty() {
             return;
         }
-        let pages: Vec<u32> = self.server.queues.iter().filter(|(_, q)| waits(q)).map(|(page, _)| *page).collect();
+        let pages: Vec<u32> = self.responder.queues.iter().filter(|(_, q)| waits(q)).map(|(page, _)| *page).collect();
         for page in pages {
             self.serve_queue(page, out);
         }
@@ -355,13 +355,13 @@ impl Hib {
     /// Starts what an idle queue has to do: an arm, or the next element.
     fn serve_queue(&mut self, page: u32, out: &mut Vec<Action>) {
         loop {
-            let Some(queue) = self.server.queues.get(&page) else { return };
+            let Some(queue) = self.responder.queues.get(&page) else { return };
             if queue.state != State::Idle {
                 return;
             }
             let size = queue.shape.width();
             let next = queue.held.iter().position(|e| self.is_eligible(e));
-            let Some(queue) = self.server.queues.get_mut(&page) else { return };
+            let Some(queue) = self.responder.queues.get_mut(&page) else { return };
             let element = if queue.arming.is_some() { None } else { next.and_then(|at| queue.held.remove(at)) };
             if queue.arming.is_none() && element.is_none() {
                 return;
@@ -369,7 +369,7 @@ impl Hib {
             let source = element.as_ref().map_or(self.config.node, |e| e.packet.src);
             let behind_refused = element.as_ref().is_some_and(|element| self.is_behind_refused(&element.packet));
             // Checked where it is used: bus mastering may be off now.
-            let place = match (&element, self.server.grants.get(&page)) {
+            let place = match (&element, self.responder.grants.get(&page)) {
                 _ if behind_refused => Err(Status::Cut),
                 (Some(Element { packet: Packet { body: Body::Enqueue { at, .. }, .. }, .. }), _) => {
                     self.translate(source, at, u64::from(size), Rights::ENQUEUE)
@@ -377,14 +377,14 @@ impl Hib {
                 (_, Some(grant)) if self.bus_master => Ok(grant.address),
                 _ => Err(Status::MemoryFault),
             };
-            let Some(queue) = self.server.queues.get_mut(&page) else { return };
+            let Some(queue) = self.responder.queues.get_mut(&page) else { return };
             match (place, element) {
                 (Ok(address), element) => {
                     queue.state = match element {
                         Some(element) => State::Tail(element),
                         None => State::ArmTail(queue.arming.take().unwrap_or_default()),
                     };
-                    self.step(Step::Load { address, size }, Purpose::Queue(page), out);
+                    self.step(Step::Load { address, size }, StepOwner::Queue(page), out);
                     return;
                 }
                 (Err(status), Some(element)) => self.refuse_element(element.packet, status, out),
@@ -399,7 +399,7 @@ impl Hib {
 
     /// A step of a queue is done.
     pub(crate) fn queue_stepped(&mut self, page: u32, result: StepResult, out: &mut Vec<Action>) {
-        let Some(queue) = self.server.queues.get_mut(&page) else { return };
+        let Some(queue) = self.responder.queues.get_mut(&page) else { return };
         let state = std::mem::take(&mut queue.state);
         if queue.gone {
             self.end_of_step_of_gone(state, out);
@@ -423,7 +423,7 @@ impl Hib {
             }
             State::RestartData(e, slot) | State::RestartTail(e, slot) => {
                 // It stays stopped; the driver may try again.
-                if let Some(queue) = self.server.queues.get_mut(&page) {
+                if let Some(queue) = self.responder.queues.get_mut(&page) {
                     queue.state = State::Stopped(e);
                 }
                 self.complete_status(slot, status, out);
@@ -452,7 +452,7 @@ impl Hib {
     /// The step of `state` gave `loaded`, if it was a load: the next one.
     fn queue_advance(&mut self, page: u32, state: State, loaded: u64, out: &mut Vec<Action>) {
         let Some(base) = self.queue_address(page) else { return };
-        let Some(shape) = self.server.queues.get(&page).map(|queue| queue.shape) else { return };
+        let Some(shape) = self.responder.queues.get(&page).map(|queue| queue.shape) else { return };
         let width = u64::from(shape.width());
         let word = |index: u64| base + index * width;
         let load = |index: u64| Step::Load { address: word(index), size: shape.width() };
@@ -501,7 +501,7 @@ impl Hib {
                     return self.wake_consumer(page, out);
                 }
                 Some(_) => {
-                    if let Some(queue) = self.server.queues.get_mut(&page) {
+                    if let Some(queue) = self.responder.queues.get_mut(&page) {
                         queue.armed = true;
                     }
                     return;
@@ -510,23 +510,23 @@ impl Hib {
             },
             State::Idle | State::Stopped(_) => return,
         };
-        if let Some(queue) = self.server.queues.get_mut(&page) {
+        if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.state = state;
         }
-        self.step(op, Purpose::Queue(page), out);
+        self.step(op, StepOwner::Queue(page), out);
     }
 
     fn committed(&mut self, page: u32, element: Element, out: &mut Vec<Action>) {
         self.counters.elements += 1;
         self.acknowledge_element(&element.packet, Status::Ok, out);
-        if self.server.queues.get(&page).is_some_and(|queue| queue.armed) {
+        if self.responder.queues.get(&page).is_some_and(|queue| queue.armed) {
             self.wake_consumer(page, out);
         }
     }
 
     fn stop_queue(&mut self, page: u32, element: Element, out: &mut Vec<Action>) {
         self.counters.overflows += 1;
-        if let Some(queue) = self.server.queues.get_mut(&page) {
+        if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.state = State::Stopped(element);
         }
         self.cause(Cause::Queue(page), out);
@@ -535,7 +535,7 @@ impl Hib {
 
     /// Tells whoever armed the queue, or tried to.
     fn settle_arms(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(queue) = self.server.queues.get_mut(&page) else { return };
+        let Some(queue) = self.responder.queues.get_mut(&page) else { return };
         let arming = queue.arming.take().is_some();
         if queue.armed || arming {
             self.wake_consumer(page, out);
@@ -548,7 +548,7 @@ impl Hib {
         if let Some(element) = element {
             self.refuse_element(element.packet, Status::QueueHeader, out);
         }
-        if let Some(queue) = self.server.queues.get_mut(&page) {
+        if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.broken = true;
         }
         self.refuse_held(page, Status::QueueHeader, out);
@@ -561,7 +561,7 @@ impl Hib {
     /// `QUEUE_ARM` of a context <- page << 32 | word 0 as seen.
     pub(crate) fn queue_arm(&mut self, number: u16, offset: u64, data: u64, out: &mut Vec<Action>) {
         let (page, seen) = ((data >> 32) as u32, data as u32);
-        let queue = self.server.queues.get_mut(&page).filter(|queue| queue.context == number && !queue.gone);
+        let queue = self.responder.queues.get_mut(&page).filter(|queue| queue.context == number && !queue.gone);
         let Some(queue) = queue else {
             return self.bad_access(Bar::Contexts, offset, 8, Status::NotQueue, out);
         };
@@ -575,7 +575,7 @@ impl Hib {
     }
 
     fn wake_consumer(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(queue) = self.server.queues.get_mut(&page) else { return };
+        let Some(queue) = self.responder.queues.get_mut(&page) else { return };
         queue.armed = false;
         let context = queue.context;
         self.cause(Cause::Context(context), out);
@@ -585,8 +585,8 @@ impl Hib {
 
     /// Every queue ends; what it holds is refused.
     pub(crate) fn refuse_elements(&mut self, status: Status, out: &mut Vec<Action>) {
-        let queues = std::mem::take(&mut self.server.queues);
-        self.server.holds.clear();
+        let queues = std::mem::take(&mut self.responder.queues);
+        self.responder.holds.clear();
         for (_, queue) in queues {
             let active = queue.active().cloned();
             for element in active.into_iter().chain(queue.held) {

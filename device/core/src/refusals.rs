@@ -61,6 +61,6 @@ impl Refusals {
 impl Hib {
     /// Epochs of imports of which this board has refused a store: at most [`crate::HibConfig::imports`] of each node.
     pub fn refused_epochs(&self) -> usize {
-        self.server.refusals.len()
+        self.responder.refusals.len()
     }
 }

@@ -20,7 +20,7 @@ impl Hib {
     pub(super) fn count_pending(&mut self, page: u32, offset: u32, size: u8) -> bool {
         let capacity = usize::from(self.config.pending_writes.max(1));
         let lanes = self.counts(offset, size);
-        let pending = &mut self.server.replicas.pending;
+        let pending = &mut self.responder.replicas.pending;
         let word = (page, offset & !7);
         if !pending.contains_key(&word) && pending.len() >= capacity {
             return false;
@@ -38,7 +38,7 @@ impl Hib {
     /// The store has come back.
     pub(super) fn count_reflected(&mut self, page: u32, offset: u32, size: u8, out: &mut Vec<Action>) {
         let (lanes, keep) = (self.counts(offset, size), self.config.has(Bug::KeepCounters));
-        let pending = &mut self.server.replicas.pending;
+        let pending = &mut self.responder.replicas.pending;
         let word = (page, offset & !7);
         let Some(counts) = pending.get_mut(&word) else { return };
         for lane in lanes {
@@ -52,14 +52,14 @@ impl Hib {
     }
 
     pub(super) fn counters_freed(&mut self, out: &mut Vec<Action>) {
-        if std::mem::take(&mut self.server.replicas.stalled) {
+        if std::mem::take(&mut self.responder.replicas.stalled) {
             self.serve_again(self.config.node, out);
         }
     }
 
     /// The parts of a store whose bytes have no pending write of this node.
     pub(super) fn unmasked(&self, page: u32, offset: u32, size: u8, data: u64) -> Vec<(u32, u8, u64)> {
-        let Some(counts) = self.server.replicas.pending.get(&(page, offset & !7)) else {
+        let Some(counts) = self.responder.replicas.pending.get(&(page, offset & !7)) else {
             return vec![(offset, size, data)];
         };
         let free = |from: u32, size: u8| self.counts(from, size).all(|lane| counts[lane] == 0);

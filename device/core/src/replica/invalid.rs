@@ -10,7 +10,7 @@ use crate::Action;
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
-use crate::imports::Asked;
+use crate::requester::RequestKind;
 use std::collections::BTreeSet;
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Status};
 
@@ -33,7 +33,7 @@ impl Hib {
         source: Source,
         out: &mut Vec<Action>,
     ) -> Result<bool, Status> {
-        let replica = self.server.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
+        let replica = self.responder.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
         if let Some(status) = replica.orphaned {
             return Err(status);
         }
@@ -47,13 +47,13 @@ impl Hib {
         replica.joining = Some(source);
         let mode = replica.mode as u16;
         let at = RemoteAddr { page: source.1, offset: 0, generation: source.2 };
-        self.ask(source.0, Asked::Join { page, source }, Body::Join { at, mode, keep: false }, out);
+        self.ask(source.0, RequestKind::Join { page, source }, Body::Join { at, mode, keep: false }, out);
         Ok(false)
     }
 
     /// A copy that processors may have mapped, in mode invalidate.
     pub(super) fn is_valid_copy(&self, page: u32) -> bool {
-        let replica = self.server.replicas.pages.get(&page);
+        let replica = self.responder.replicas.pages.get(&page);
         replica.is_some_and(|replica| replica.mode == Mode::Invalidate && replica.filled)
     }
 
@@ -62,13 +62,13 @@ impl Hib {
         let early = self.config.has(Bug::AcknowledgeMapped);
         if !early && !self.holds_acknowledgement(packet.src) {
             // No honest home has so much unacknowledged.
-            let replica = self.server.replicas.pages.get(&page);
+            let replica = self.responder.replicas.pages.get(&page);
             if let Some(source) = replica.and_then(|replica| replica.sources.first().copied()) {
                 self.source_lost(page, source, Status::NoSpace, out);
             }
             return Arrival::Done(Status::NotHome);
         }
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         if !early {
             replica.held.push(packet.clone());
         }
@@ -80,7 +80,7 @@ impl Hib {
 
     /// The driver has unmapped the page.
     pub(crate) fn replica_invalid(&mut self, page: u32, out: &mut Vec<Action>) -> Result<(), Status> {
-        let replica = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.mode == Mode::Invalidate);
+        let replica = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.mode == Mode::Invalidate);
         let replica = replica.ok_or(Status::Invalid)?;
         if std::mem::take(&mut replica.invalid) {
             replica.filled = false;
@@ -90,9 +90,9 @@ impl Hib {
     }
 
     pub(super) fn release_held(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         for packet in std::mem::take(&mut replica.held) {
-            self.server.replicas.held.give(&packet.src, 1);
+            self.responder.replicas.held.give(&packet.src, 1);
             self.reply_to(&packet, Body::CopyAck { status }, out);
         }
     }
@@ -100,7 +100,7 @@ impl Hib {
     /// Copies that an earlier store makes invalid, and that have not said so: a processor there may still read what was before it. The next store waits
     /// for them too.
     pub(super) fn still_invalid(&self, page: u32) -> BTreeSet<NodeId> {
-        let replicas = &self.server.replicas;
+        let replicas = &self.responder.replicas;
         let Some(replica) = replicas.pages.get(&page).filter(|replica| replica.mode == Mode::Invalidate) else {
             return BTreeSet::new();
         };
@@ -111,7 +111,7 @@ impl Hib {
     /// At the home, when a store has been sent to its copies: they are none any more. One that is still being filled takes the store, which comes before
     /// the last of its content.
     pub(super) fn forget_invalid(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.mode != Mode::Invalidate {
             return;
         }
@@ -128,7 +128,7 @@ impl Hib {
 
     /// A request is forwarded.
     pub(super) fn begin_in_order(&mut self, number: u64, page: u32) {
-        let replicas = &mut self.server.replicas;
+        let replicas = &mut self.responder.replicas;
         if replicas.pages.get(&page).is_some_and(|replica| replica.mode == Mode::Invalidate) {
             replicas.in_order.push_back(InOrder { number, page, done: None });
         }
@@ -137,7 +137,7 @@ impl Hib {
     /// Answers a request that was forwarded, and those that waited for it. A load waits for no store to be acknowledged, which takes the drivers of all copies:
     /// its processor stands still, and that of this node's driver may be the same. It was performed behind the stores.
     pub(super) fn answer_in_order(&mut self, number: u64, packet: Packet, body: Body, out: &mut Vec<Action>) {
-        let in_order = &mut self.server.replicas.in_order;
+        let in_order = &mut self.responder.replicas.in_order;
         let found = in_order.iter().position(|request| request.number == number && request.done.is_none());
         match found {
             Some(at) if matches!(packet.body, Body::Read { .. }) => {
@@ -147,8 +147,8 @@ impl Hib {
             Some(at) => in_order[at].done = Some((packet, body)),
             None => self.reply_to(&packet, body, out),
         }
-        while self.server.replicas.in_order.front().is_some_and(|request| request.done.is_some()) {
-            let Some(InOrder { page, done: Some((packet, body)), .. }) = self.server.replicas.in_order.pop_front()
+        while self.responder.replicas.in_order.front().is_some_and(|request| request.done.is_some()) {
+            let Some(InOrder { page, done: Some((packet, body)), .. }) = self.responder.replicas.in_order.pop_front()
             else {
                 return;
             };

@@ -7,8 +7,8 @@ use crate::Action;
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
-use crate::imports::Asked;
-use crate::serve::refusal;
+use crate::requester::RequestKind;
+use crate::responder::refusal;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::packet::NO_NODE;
@@ -26,9 +26,9 @@ impl Hib {
             admin::INVALIDATE => Mode::Invalidate,
             _ => return Err(Status::Invalid),
         };
-        let grant = self.server.grants.get(&page).filter(|grant| grant.valid == UNIT);
+        let grant = self.responder.grants.get(&page).filter(|grant| grant.valid == UNIT);
         let generation = grant.ok_or(Status::NotGranted)?.generation;
-        if self.server.queues.contains_key(&page) {
+        if self.responder.queues.contains_key(&page) {
             return Err(Status::NotGranted);
         }
         let node = NodeId::try_from(command.node).map_err(|_| Status::BadNode)?;
@@ -39,7 +39,7 @@ impl Hib {
             return Err(Status::Invalid);
         }
         let source = (node, command.home_page, command.home_generation);
-        if let Some(replica) = self.server.replicas.pages.get(&page) {
+        if let Some(replica) = self.responder.replicas.pages.get(&page) {
             // What may change: an orphan gets a home, a naive page another peer. Two homes cannot be claimed for one page.
             let joins = replica.mode == Mode::Naive && mode == Mode::Naive && !replica.sources.contains(&source);
             if replica.setting.is_some() || replica.clearing.is_some() || replica.gone {
@@ -56,10 +56,10 @@ impl Hib {
                 return Err(Status::NotHome);
             }
         }
-        if !here && self.server.replicas.sources.contains_key(&source) {
+        if !here && self.responder.replicas.sources.contains_key(&source) {
             return Err(Status::Busy); // This node has a copy of it already.
         }
-        let replica = self.server.replicas.pages.entry(page).or_insert_with(|| Replica {
+        let replica = self.responder.replicas.pages.entry(page).or_insert_with(|| Replica {
             mode,
             generation,
             sources: BTreeSet::new(),
@@ -85,7 +85,7 @@ impl Hib {
         });
         replica.mode = mode;
         replica.orphaned = None;
-        if let Some(grant) = self.server.grants.get_mut(&page) {
+        if let Some(grant) = self.responder.grants.get_mut(&page) {
             grant.resigned = false;
         }
         if here {
@@ -99,9 +99,14 @@ impl Hib {
         replica.setting = Some(slot);
         replica.joining = Some(source);
         replica.sources.insert(source);
-        self.server.replicas.sources.insert(source, page);
+        self.responder.replicas.sources.insert(source, page);
         let at = RemoteAddr { page: source.1, offset: 0, generation: source.2 };
-        self.ask(node, Asked::Join { page, source }, Body::Join { at, mode: command.mode as u16, keep: false }, out);
+        self.ask(
+            node,
+            RequestKind::Join { page, source },
+            Body::Join { at, mode: command.mode as u16, keep: false },
+            out,
+        );
         Ok(false)
     }
 
@@ -112,7 +117,7 @@ impl Hib {
 
     /// `Ok(false)` if it completes later: when its own stores are acknowledged and the home has let go.
     pub(crate) fn replica_clear(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<bool, Status> {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Err(Status::Invalid) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Err(Status::Invalid) };
         if replica.setting.is_some() || replica.clearing.is_some() {
             return Err(Status::Busy);
         }
@@ -123,22 +128,22 @@ impl Hib {
 
     /// Leaves the homes of a page that is being cleared, once no store of this node's processors for it is unfinished.
     pub(crate) fn leave_if_done(&mut self, page: u32, out: &mut Vec<Action>) {
-        let replica = self.server.replicas.pages.get(&page);
+        let replica = self.responder.replicas.pages.get(&page);
         let Some(replica) = replica.filter(|replica| replica.clearing.is_some() && replica.leaving == 0) else {
             return;
         };
         let unfinished = replica.busy
             || !replica.work.is_empty()
             || replica.holds_own()
-            || self.server.replicas.in_order.iter().any(|request| request.page == page)
-            || self.server.replicas.places_of(page).next().is_some()
+            || self.responder.replicas.in_order.iter().any(|request| request.page == page)
+            || self.responder.replicas.places_of(page).next().is_some()
             || self.own_requests_for(page);
         if unfinished {
             return;
         }
         let reachable = |source: &&Source| self.reachable(source.0).is_ok();
         let sources: Vec<Source> = replica.sources.iter().filter(reachable).copied().collect();
-        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.leaving = sources.len().max(1) as u32;
         }
         if sources.is_empty() {
@@ -146,13 +151,13 @@ impl Hib {
         }
         for (node, home_page, generation) in sources {
             let at = RemoteAddr { page: home_page, offset: 0, generation };
-            self.ask(node, Asked::Leave { page }, Body::Leave { at }, out);
+            self.ask(node, RequestKind::Leave { page }, Body::Leave { at }, out);
         }
     }
 
     /// A home has let go, or is not there.
     pub(crate) fn left(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.leaving > 0) else {
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.leaving > 0) else {
             return;
         };
         replica.leaving -= 1;
@@ -161,7 +166,7 @@ impl Hib {
         }
         let slot = replica.clearing.take();
         // What is still on its way to it was meant for all copies, of which there are none now (SPEC E20).
-        if let Some(grant) = self.server.grants.get_mut(&page) {
+        if let Some(grant) = self.responder.grants.get_mut(&page) {
             grant.resigned = true;
         }
         self.replica_revoke(page, out);
@@ -172,18 +177,18 @@ impl Hib {
 
     /// The page is an ordinary one from now on, or is revoked altogether.
     pub(crate) fn replica_revoke(&mut self, page: u32, out: &mut Vec<Action>) {
-        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.gone = true;
             self.end_replica_if_gone(page, out);
         }
     }
 
     pub(crate) fn replica_steps(&self, pages: std::ops::Range<u32>) -> bool {
-        self.server.replicas.pages.range(pages).any(|(_, replica)| replica.steps())
+        self.responder.replicas.pages.range(pages).any(|(_, replica)| replica.steps())
     }
 
     pub(super) fn end_replica_if_gone(&mut self, page: u32, out: &mut Vec<Action>) -> bool {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.gone) else {
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.gone) else {
             return false;
         };
         let keep = usize::from(replica.busy);
@@ -193,12 +198,12 @@ impl Hib {
         }
         self.end_moving(page, Status::Stale, out);
         self.release_held(page, Status::NotHome, out);
-        if self.server.replicas.pages.get(&page).is_none_or(|replica| replica.busy) {
+        if self.responder.replicas.pages.get(&page).is_none_or(|replica| replica.busy) {
             return true;
         }
         self.end_copies(page, out);
         self.forget_page(page, out);
-        if let Some(replica) = self.server.replicas.pages.remove(&page) {
+        if let Some(replica) = self.responder.replicas.pages.remove(&page) {
             for slot in replica.setting.into_iter().chain(replica.clearing) {
                 self.complete_status(slot, Status::Stale, out);
             }
@@ -208,7 +213,7 @@ impl Hib {
 
     /// The copies of a page hear, behind everything that was sent to them, that this is not their home any more.
     pub(super) fn end_copies(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let copies: Vec<NodeId> = std::mem::take(&mut replica.copies).into_keys().collect();
         replica.filling.clear();
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
@@ -220,7 +225,7 @@ impl Hib {
     /// Counters and sources of a page.
     pub(super) fn forget_page(&mut self, page: u32, out: &mut Vec<Action>) {
         self.await_no_longer(page);
-        let replicas = &mut self.server.replicas;
+        let replicas = &mut self.responder.replicas;
         replicas.sources.retain(|_, p| *p != page);
         replicas.pending.retain(|(p, _), _| *p != page);
         if let Some(replica) = replicas.pages.get_mut(&page) {
@@ -231,7 +236,7 @@ impl Hib {
 
     /// Its home serves it no more: the copies may differ, and nobody stores to it until it has a home again.
     pub(super) fn orphan(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.orphaned.is_some() {
             return;
         }
@@ -258,7 +263,7 @@ impl Hib {
             Work::Request(source, _) => *source == own,
             work => matches!(work, Work::Apply(..) | Work::Fill(_)),
         };
-        let unanswered = self.server.replicas.forwards.iter_mut().filter(|(_, f)| f.page == page && !f.refused);
+        let unanswered = self.responder.replicas.forwards.iter_mut().filter(|(_, f)| f.page == page && !f.refused);
         let mut refused = Vec::new();
         for (number, forward) in unanswered {
             forward.refused = true;
@@ -268,7 +273,7 @@ impl Hib {
             let refusal = refusal(&packet.body, status);
             self.answer_in_order(number, packet, refusal, out);
         }
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let busy = usize::from(replica.busy);
         replica.late = replica.busy && replica.work.front().is_some_and(ends);
         let rest = replica.work.drain(busy.min(replica.work.len())..);
@@ -281,7 +286,7 @@ impl Hib {
 
     /// A node is a copy of a page no more: nothing waits for it.
     pub(super) fn forget_copy(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.copies.remove(&node).is_some() {
             self.announce_group(page, out);
             self.drop_fills(page, node, out);
@@ -290,18 +295,18 @@ impl Hib {
 
     /// A node has gone or begun another life: as a home, as a copy, as a requester.
     pub(crate) fn forget_member(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
-        for outgoing in &mut self.server.replicas.outgoing {
+        for outgoing in &mut self.responder.replicas.outgoing {
             outgoing.to.retain(|to| *to != node);
         }
         let unanswered =
-            self.server.replicas.multicasts.iter().filter(|(_, multicast)| multicast.waits.contains(&node));
+            self.responder.replicas.multicasts.iter().filter(|(_, multicast)| multicast.waits.contains(&node));
         let tags: Vec<u32> = unanswered.map(|(tag, _)| *tag).collect();
         if !tags.is_empty() {
             // Its next life may still acknowledge what was sent to this one: that must not be taken for something else.
-            let round = &mut self.server.replicas.round;
+            let round = &mut self.responder.replicas.round;
             *round = (*round + u32::from(!self.config.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
         }
-        let pages: Vec<u32> = self.server.replicas.pages.keys().copied().collect();
+        let pages: Vec<u32> = self.responder.replicas.pages.keys().copied().collect();
         // First of all: nothing is begun with it by what it would have acknowledged.
         for page in &pages {
             self.forget_copy(*page, node, out);
@@ -310,7 +315,7 @@ impl Hib {
             self.copy_acknowledged(node, tag, Status::Ok, out);
         }
         for page in pages {
-            let Some(replica) = self.server.replicas.pages.get_mut(&page) else { continue };
+            let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { continue };
             let lost: Vec<Source> = replica.sources.iter().copied().filter(|source| source.0 == node).collect();
             for source in lost {
                 self.source_lost(page, source, status, out);
@@ -321,7 +326,7 @@ impl Hib {
 
     /// Reset: who waits for the copies of a home that was here, or for a page's work, is refused.
     pub(crate) fn refuse_multicasts(&mut self, status: Status, out: &mut Vec<Action>) {
-        let replicas = std::mem::replace(&mut self.server.replicas, Replicas::new(&self.config));
+        let replicas = std::mem::replace(&mut self.responder.replicas, Replicas::new(&self.config));
         for mut replica in replicas.pages.into_values() {
             for packet in replica.held.drain(..) {
                 self.reply_to(&packet, Body::CopyAck { status }, out);

@@ -9,7 +9,7 @@ use crate::Action;
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
-use crate::imports::Asked;
+use crate::requester::RequestKind;
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Status};
 
 /// What a page waits for while its home moves. Stores of this node's processors wait too.
@@ -54,7 +54,7 @@ impl Hib {
 
     /// `Ok` if it completes later.
     pub(crate) fn replica_move(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<(), Status> {
-        let replica = self.server.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
+        let replica = self.responder.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
         if !matches!(replica.mode, Mode::Owner | Mode::Counters) {
             return Err(Status::Invalid);
         }
@@ -73,7 +73,7 @@ impl Hib {
 
     /// All earlier stores of this node's processors are on their way to the home.
     pub(super) fn take_home(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
         let Some(&(node, home_page, home_generation)) = replica.sources.first() else { return };
         if !matches!(replica.moving, Some(Moving::Taking { .. })) {
             // It has gone to another copy in the meantime.
@@ -81,12 +81,14 @@ impl Hib {
         }
         let at = RemoteAddr { page: home_page, offset: 0, generation: home_generation };
         let body = Body::Move { at, page, generation: replica.generation };
-        self.ask(node, Asked::Move { page }, body, out);
+        self.ask(node, RequestKind::Move { page }, body, out);
     }
 
     /// The home does not move, or its answer has not come in time.
     pub(crate) fn move_failed(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| !replica.home) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| !replica.home) else {
+            return;
+        };
         match replica.moving {
             Some(Moving::Taking { released: true }) => return self.orphan(page, status, out),
             Some(Moving::Taking { released: false }) => replica.moving = None,
@@ -104,7 +106,9 @@ impl Hib {
     /// A copy that has everything the old home has sent.
     pub(super) fn join_kept(&mut self, source: NodeId, packet: &Packet, page: u32, out: &mut Vec<Action>) -> Served {
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+            return Served::Refused(Status::NotHome);
+        };
         let Some(Moving::Taking { released }) = replica.moving else { return Served::Refused(Status::NotHome) };
         let old_home = replica.sources.first().is_some_and(|home| home.0 == source);
         if mode != replica.mode as u16 || source == self.config.node || (old_home && !released) {
@@ -120,14 +124,14 @@ impl Hib {
 
     /// The old home has joined, the last of all.
     fn become_home(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         replica.home = true;
         replica.moving = None;
         replica.moves += 1;
         replica.sources.clear();
         let (slot, generation) = (replica.setting.take(), replica.generation);
         let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
-        self.server.replicas.sources.retain(|_, p| *p != page);
+        self.responder.replicas.sources.retain(|_, p| *p != page);
         let at = RemoteAddr { page, offset: 0, generation };
         let announcement = Body::Rehome { at, to: self.config.node, page, generation };
         self.multicast(&copies, announcement, None, out);
@@ -143,7 +147,9 @@ impl Hib {
 
     /// A copy asks for the page.
     pub(super) fn asked_to_move(&mut self, source: NodeId, page: u32, out: &mut Vec<Action>) -> Served {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+            return Served::Refused(Status::NotHome);
+        };
         if !replica.home || !replica.moves() || !replica.copies.contains_key(&source) {
             return Served::Refused(Status::NotHome);
         }
@@ -160,7 +166,7 @@ impl Hib {
     /// Its turn has come: everything before it has been multicast, and nothing after it will be from here.
     pub(super) fn give_home(&mut self, page: u32, packet: Packet, out: &mut Vec<Action>) {
         let Body::Move { page: new_page, generation: new_generation, .. } = packet.body else { return };
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.copies.get(&packet.src) != Some(&packet.incarnation) || replica.orphaned.is_some() || replica.gone {
             return self.refuse_forward(packet, Status::NotHome, out);
         }
@@ -187,7 +193,7 @@ impl Hib {
 
     /// All copies have joined the new home, or are copies no more.
     pub(super) fn all_told(&mut self, page: u32, packet: Packet, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else {
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
             return self.refuse_forward(packet, Status::NotHome, out);
         };
         let Some(Moving::Giving { to, packet: asked @ None }) = &mut replica.moving else {
@@ -196,23 +202,23 @@ impl Hib {
         let to = *to;
         let there = replica.copies.get(&to.0) == Some(&packet.incarnation);
         *asked = Some(packet);
-        if !there || self.server.replicas.sources.contains_key(&to) {
+        if !there || self.responder.replicas.sources.contains_key(&to) {
             return self.stay_home(page, Status::NotHome, out);
         }
         let mode = replica.mode as u16;
         // The new home's announcement may come before its answer.
-        self.server.replicas.sources.insert(to, page);
+        self.responder.replicas.sources.insert(to, page);
         let at = RemoteAddr { page: to.1, offset: 0, generation: to.2 };
-        let asked = Asked::Keep { page, source: to, packet: None };
+        let asked = RequestKind::Keep { page, source: to, packet: None };
         self.ask(to.0, asked, Body::Join { at, mode, keep: true }, out);
     }
 
     /// The copy that was to be the home is not. The others are with it already, and orphans.
     fn stay_home(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let Some(Moving::Giving { to, packet }) = replica.moving.take() else { return };
         let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
-        self.server.replicas.sources.remove(&to);
+        self.responder.replicas.sources.remove(&to);
         for node in copies {
             self.forget_copy(page, node, out);
         }
@@ -226,7 +232,7 @@ impl Hib {
 
     /// The new home has taken this one as a copy.
     fn hand_over(&mut self, page: u32, source: Source, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.home) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.home) else { return };
         let Some(Moving::Giving { packet, .. }) = replica.moving.replace(Moving::Following { announced: false }) else {
             return;
         };
@@ -249,7 +255,7 @@ impl Hib {
         let Body::Rehome { to, page: new_page, generation, .. } = packet.body else {
             return Arrival::Done(Status::Invalid);
         };
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         if to == source.0 {
             return self.announced(page, source, out);
         }
@@ -263,20 +269,20 @@ impl Hib {
             self.source_lost(page, source, Status::NotHome, out);
             return Arrival::Done(Status::NotHome);
         }
-        if !replica.moves() || self.reachable(to).is_err() || self.server.replicas.sources.contains_key(&new) {
+        if !replica.moves() || self.reachable(to).is_err() || self.responder.replicas.sources.contains_key(&new) {
             self.source_lost(page, source, Status::Stale, out);
             return Arrival::Done(Status::NotHome);
         }
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         replica.sources = [new].into();
         replica.moving = Some(Moving::Following { announced: false });
         replica.moves += 1;
         let mode = replica.mode as u16;
-        self.server.replicas.sources.remove(&source);
-        self.server.replicas.sources.insert(new, page);
+        self.responder.replicas.sources.remove(&source);
+        self.responder.replicas.sources.insert(new, page);
         self.cause(Cause::Replica(page), out);
         let at = RemoteAddr { page: new_page, offset: 0, generation };
-        let asked = Asked::Keep { page, source: new, packet: Some(packet.clone()) };
+        let asked = RequestKind::Keep { page, source: new, packet: Some(packet.clone()) };
         self.ask(to, asked, Body::Join { at, mode, keep: true }, out);
         Arrival::Held
     }
@@ -295,7 +301,7 @@ impl Hib {
                 Status::Ok => self.hand_over(page, source, out),
                 // It may be the home: there must not be two.
                 Status::Timeout | Status::NodeDown | Status::LinkDown | Status::Reset => {
-                    self.server.replicas.sources.remove(&source);
+                    self.responder.replicas.sources.remove(&source);
                     self.orphan(page, status, out);
                 }
                 _ => self.stay_home(page, status, out),
@@ -304,8 +310,8 @@ impl Hib {
         if status != Status::Ok {
             self.source_lost(page, source, status, out);
         }
-        let there = self.server.replicas.sources.get(&source) == Some(&page);
-        let follows = self.server.replicas.pages.get(&page).and_then(|replica| replica.moving.as_ref());
+        let there = self.responder.replicas.sources.get(&source) == Some(&page);
+        let follows = self.responder.replicas.pages.get(&page).and_then(|replica| replica.moving.as_ref());
         if there && follows == Some(&Moving::Following { announced: false }) {
             self.await_home(page);
         }
@@ -315,7 +321,7 @@ impl Hib {
 
     fn announced(&mut self, page: u32, source: Source, out: &mut Vec<Action>) -> Arrival {
         self.hand_over(page, source, out);
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         let Some(Moving::Following { announced }) = &mut replica.moving else { return Arrival::Done(Status::Invalid) };
         *announced = true;
         self.await_no_longer(page);
@@ -325,13 +331,14 @@ impl Hib {
 
     /// Goes on with the new home, once the old one has answered everything: what it did not take comes first.
     pub(super) fn follow_if_ready(&mut self, page: u32, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let ready = replica.moving == Some(Moving::Following { announced: true });
         let moves = replica.moves;
         if !ready {
             return;
         }
-        let old = self.server.replicas.forwards.values().any(|forward| forward.page == page && forward.moves != moves);
+        let old =
+            self.responder.replicas.forwards.values().any(|forward| forward.page == page && forward.moves != moves);
         if old {
             return;
         }
@@ -346,10 +353,10 @@ impl Hib {
 
     /// The page moves no more, because it is an orphan or is gone: whoever waits for it is told.
     pub(super) fn end_moving(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let (moving, returned) = (replica.moving.take(), std::mem::take(&mut replica.returned));
         if let Some(Moving::Giving { to, packet }) = moving {
-            self.server.replicas.sources.remove(&to);
+            self.responder.replicas.sources.remove(&to);
             if let Some(packet) = packet {
                 self.refuse_forward(packet, Status::NotHome, out);
             }
@@ -361,7 +368,7 @@ impl Hib {
 
     /// Whether the home serves nobody, because the page is going elsewhere.
     pub(super) fn gives(&self, page: u32) -> bool {
-        let replica = self.server.replicas.pages.get(&page);
+        let replica = self.responder.replicas.pages.get(&page);
         let gives = replica.is_some_and(|replica| matches!(replica.moving, Some(Moving::Giving { .. })));
         gives && !self.config.has(Bug::ServeWhileMoving)
     }

@@ -32,8 +32,8 @@ impl Hib {
             }
         }
         let answer = answer.filter(|_| !early);
-        let multicasts = &self.server.replicas.multicasts;
-        let first = self.server.replicas.round << TAG_INDEX_BITS;
+        let multicasts = &self.responder.replicas.multicasts;
+        let first = self.responder.replicas.round << TAG_INDEX_BITS;
         let used = multicasts.range(first..).map(|(tag, _)| *tag);
         let tag = used.fold(first, |free, used| if free == used { free.wrapping_add(1) } else { free });
         let page = body.page();
@@ -43,19 +43,22 @@ impl Hib {
         };
         if let Some((packet, _)) = &answer {
             // The caller has seen room, but for what is no store: a move, one for each page.
-            let _ = self.server.replicas.answers.take(packet.src, 1).is_ok();
+            let _ = self.responder.replicas.answers.take(packet.src, 1).is_ok();
         }
         let waits = to.iter().copied().collect();
-        self.server.replicas.by_page.insert((page, tag));
-        self.server.replicas.multicasts.insert(tag, Multicast { page, waits, answer, missed: false, fill, due: None });
-        self.server.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
+        self.responder.replicas.by_page.insert((page, tag));
+        self.responder
+            .replicas
+            .multicasts
+            .insert(tag, Multicast { page, waits, answer, missed: false, fill, due: None });
+        self.responder.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
         self.pump_reflected(out);
     }
 
     /// Sends what credits allow.
     pub(crate) fn pump_reflected(&mut self, out: &mut Vec<Action>) {
         loop {
-            let replicas = &mut self.server.replicas;
+            let replicas = &mut self.responder.replicas;
             let Some(first) = replicas.outgoing.front_mut() else { return };
             let Some(node) = first.to.first().copied() else {
                 let tag = first.tag;
@@ -83,7 +86,7 @@ impl Hib {
 
     /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no group.
     pub(super) fn announce_group(&mut self, page: u32, out: &mut Vec<Action>) {
-        let replicas = &mut self.server.replicas;
+        let replicas = &mut self.responder.replicas;
         if !self.config.fanout_by_switch || !self.link.is_up() {
             return;
         }
@@ -106,14 +109,14 @@ impl Hib {
     /// The link is gone. The switch knows no group of this node any more; what came over it took none of the next link's credits, and the
     /// homes that sent it are lost.
     pub(crate) fn replica_link_lost(&mut self) {
-        self.server.replicas.groups.clear();
-        self.server.replicas.memberships = 0;
-        self.server.replicas.held.clear();
+        self.responder.replicas.groups.clear();
+        self.responder.replicas.memberships = 0;
+        self.responder.replicas.held.clear();
         if self.config.has(Bug::ChargeNextLink) {
             return;
         }
-        self.server.replicas.arrivals.clear();
-        for replica in self.server.replicas.pages.values_mut() {
+        self.responder.replicas.arrivals.clear();
+        for replica in self.responder.replicas.pages.values_mut() {
             if let Some(first @ (Work::Apply(..) | Work::Fill(_))) = replica.work.front_mut().filter(|_| replica.busy) {
                 *first = Work::Lost;
             }
@@ -125,13 +128,13 @@ impl Hib {
 
     /// A copy has taken a multicast, or will never.
     pub(crate) fn copy_acknowledged(&mut self, node: NodeId, tag: u32, status: Status, out: &mut Vec<Action>) {
-        let Some(multicast) = self.server.replicas.multicasts.get_mut(&tag) else { return };
+        let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) else { return };
         if !multicast.waits.remove(&node) {
             return;
         }
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
         // A copy may know that its home has gone before it has everything. It may be the next home: what it lacks was not acknowledged (SPEC I7).
-        let gone = self.server.replicas.pages.get(&page).is_none_or(|replica| replica.gone);
+        let gone = self.responder.replicas.pages.get(&page).is_none_or(|replica| replica.gone);
         multicast.missed |=
             gone && !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset);
         let missed = multicast.missed && !self.config.has(Bug::AcknowledgeMissed);
@@ -162,17 +165,17 @@ impl Hib {
     /// the home did before (SPEC I6, words of one home).
     pub(crate) fn reflected(&mut self, packet: Packet, out: &mut Vec<Action>) {
         let source = packet.src;
-        self.server.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
+        self.responder.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
         self.take_arrivals(source, out);
     }
 
     /// Takes what has arrived from a node, up to a packet whose work takes a step.
     pub(super) fn take_arrivals(&mut self, source: NodeId, out: &mut Vec<Action>) {
-        let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };
+        let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) else { return };
         if std::mem::replace(&mut arrivals.taking, true) {
             return;
         }
-        while let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
+        while let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) {
             let Some(packet) = arrivals.packets.front().filter(|_| !arrivals.working).cloned() else { break };
             match self.take_arrival(&packet, out) {
                 Arrival::Done(status) => self.acknowledge_copy(&packet, status, out),
@@ -180,10 +183,10 @@ impl Hib {
                 Arrival::Held => self.release_arrival(packet.src),
             }
         }
-        let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) else { return };
+        let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) else { return };
         arrivals.taking = false;
         if arrivals.packets.is_empty() {
-            self.server.replicas.arrivals.remove(&source);
+            self.responder.replicas.arrivals.remove(&source);
         }
     }
 
@@ -196,7 +199,7 @@ impl Hib {
             return Arrival::Done(Status::Invalid);
         };
         let source = (packet.src, at.page, at.generation);
-        let Some(page) = self.server.replicas.sources.get(&source).copied() else {
+        let Some(page) = self.responder.replicas.sources.get(&source).copied() else {
             // Of somebody who is not the home: nothing of it is believed.
             self.counters.refused += 1;
             out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome }));
@@ -213,10 +216,10 @@ impl Hib {
             Body::Fill { .. } => Work::Fill(packet.clone()),
             _ => Work::Apply(packet.clone(), Vec::new()),
         };
-        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&packet.src) {
+        if let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&packet.src) {
             arrivals.working = true;
         }
-        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
         self.work_on(page, out);
@@ -225,7 +228,7 @@ impl Hib {
 
     /// The first of what has arrived from a node is done with.
     pub(super) fn release_arrival(&mut self, source: NodeId) {
-        if let Some(arrivals) = self.server.replicas.arrivals.get_mut(&source) {
+        if let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) {
             arrivals.packets.pop_front();
             arrivals.working = false;
         }
@@ -240,17 +243,17 @@ impl Hib {
 
     /// A page that this one copies is not there any more. A naive page is everybody's own and goes on; others are orphans then.
     pub(super) fn source_lost(&mut self, page: u32, source: Source, status: Status, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
             return;
         };
         if replica.mode != Mode::Naive {
             return self.orphan(page, status, out);
         }
         replica.sources.remove(&source);
-        self.server.replicas.sources.remove(&source);
+        self.responder.replicas.sources.remove(&source);
         if replica.joining == Some(source) {
             self.await_no_longer(page);
-            let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+            let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
             replica.joining = None;
             if let Some(slot) = replica.setting.take() {
                 self.complete_status(slot, status, out);

@@ -5,8 +5,8 @@ use super::{Forward, Mode, Replica, Served, Work};
 use crate::Action;
 use crate::config::Bug;
 use crate::hib::Hib;
-use crate::imports::WaitingForward;
-use crate::serve::refusal;
+use crate::requester::WaitingForward;
+use crate::responder::refusal;
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status, context};
 
 impl Hib {
@@ -24,7 +24,7 @@ impl Hib {
             Body::ReadBlock { at, length, .. } => (*at, u64::from(*length), Rights::READ),
             _ => return Served::Ordinary,
         };
-        let Some(replica) = self.server.replicas.pages.get(&at.page) else {
+        let Some(replica) = self.responder.replicas.pages.get(&at.page) else {
             return match packet.body {
                 Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => {
                     Served::Refused(Status::NotHome)
@@ -80,8 +80,8 @@ impl Hib {
             }
             _ => {
                 if mode == Mode::Counters && !self.count_pending(at.page, at.offset, size as u8) {
-                    self.counters.counter_stalls += u64::from(!self.server.replicas.stalled);
-                    self.server.replicas.stalled = true;
+                    self.counters.counter_stalls += u64::from(!self.responder.replicas.stalled);
+                    self.responder.replicas.stalled = true;
                     return Served::Stalled;
                 }
                 self.begin_work(at.page, Work::Request(source, packet.clone()), out)
@@ -92,7 +92,7 @@ impl Hib {
     /// Whether a block may be loaded from (or stored to) a page of this node's at the near end of a copy: never stored, since the other copies would not
     /// get it, nor loaded from one that may be invalid.
     pub(crate) fn block_of_replica(&self, page: u32, right: Rights) -> Result<(), Status> {
-        match self.server.replicas.pages.get(&page) {
+        match self.responder.replicas.pages.get(&page) {
             Some(_) if right.contains(Rights::WRITE) => Err(Status::Rights),
             Some(replica) if replica.mode == Mode::Invalidate && !replica.home => Err(Status::Invalidated),
             _ => Ok(()),
@@ -100,7 +100,9 @@ impl Hib {
     }
 
     pub(super) fn join(&mut self, source: NodeId, packet: &Packet, page: u32, out: &mut Vec<Action>) -> Served {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+            return Served::Refused(Status::NotHome);
+        };
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
         if !replica.orders() || source == self.config.node || mode != replica.mode as u16 {
             return Served::Refused(Status::NotHome);
@@ -111,7 +113,9 @@ impl Hib {
         if self.is_barred(page, source) {
             return Served::Refused(Status::Timeout);
         }
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return Served::Refused(Status::NotHome) };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+            return Served::Refused(Status::NotHome);
+        };
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
             return Served::Refused(Status::Busy);
         }
@@ -127,7 +131,7 @@ impl Hib {
                 self.taken(packet, out);
             }
         }
-        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
         self.work_on(page, out);
@@ -144,14 +148,14 @@ impl Hib {
 
     /// Sends a request of this node's processors on to the home.
     pub(super) fn forward(&mut self, packet: Packet, page: u32, out: &mut Vec<Action>) {
-        let last = self.server.replicas.places_of(page).next_back();
+        let last = self.responder.replicas.places_of(page).next_back();
         let place = last.map_or(0, |last| last + 1);
-        if let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
+        if let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
             let place = replica.returned.last_key_value().map_or(place, |(last, _)| place.max(last + 1));
             replica.returned.insert(place, packet);
             return;
         }
-        let source = self.server.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
+        let source = self.responder.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
         let Some((home, home_page, generation)) = source else {
             return self.refuse_forward(packet, Status::NotHome, out);
         };
@@ -171,19 +175,19 @@ impl Hib {
         if let Err(status) = self.reachable(home) {
             return self.refuse_forward(packet, status, out);
         }
-        let forwards = &self.server.replicas.forwards;
+        let forwards = &self.responder.replicas.forwards;
         let number = match forwards.last_key_value() {
             // To look for a lower one takes time; and so many is no state of a model.
             Some((last, _)) if forwards.len() > 1000 => last + 1,
             _ => crate::hib::lowest_free(forwards),
         };
         self.begin_in_order(number, page);
-        let moves = self.server.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
-        self.server.replicas.places.insert((page, place));
-        self.server.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
+        let moves = self.responder.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
+        self.responder.replicas.places.insert((page, place));
+        self.responder.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
         self.pass_tag(tag);
-        let import = if is_store { self.enter_line(tag, out) } else { None };
-        self.issuer.peers[usize::from(home)].accept_forward(WaitingForward { number, body, import });
+        let import = if is_store { self.enter_send_queue(tag, out) } else { None };
+        self.requester.peers[usize::from(home)].accept_forward(WaitingForward { number, body, import });
         self.pump(home, out);
     }
 
@@ -194,7 +198,7 @@ impl Hib {
 
     /// The home has answered: everybody has the store, or it is lost.
     pub(crate) fn forward_answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
-        let Some(forward) = self.server.replicas.take_forward(number) else { return };
+        let Some(forward) = self.responder.replicas.take_forward(number) else { return };
         let Forward { packet, page, moves, place, refused } = forward;
         if refused {
             return self.leave_if_done(page, out);
@@ -210,7 +214,7 @@ impl Hib {
             let elsewhere = status == Status::Moving || status == Status::NotHome && replica.moves != moves;
             elsewhere && replica.orphaned.is_none()
         };
-        match self.server.replicas.pages.get_mut(&page).filter(returns) {
+        match self.responder.replicas.pages.get_mut(&page).filter(returns) {
             Some(replica) => {
                 replica.returned.insert(place, packet);
             }
@@ -230,7 +234,7 @@ impl Hib {
         status: Status,
         out: &mut Vec<Action>,
     ) {
-        let here = self.server.replicas.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
+        let here = self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
         let alone = here && !status.is_ok() && matches!(packet.body, Body::Write { .. });
         let body = body.unwrap_or_else(|| refusal(&packet.body, status));
         let is_store = matches!(packet.body, Body::Write { .. });
@@ -249,13 +253,13 @@ impl Hib {
     /// Whether a request that was to be sent to the home is not, because nobody waits for it any more, or a store before it was lost. A copy that has
     /// it already sends it in any case.
     pub(crate) fn drop_forward(&mut self, number: u64, cut: bool, out: &mut Vec<Action>) -> bool {
-        let Some(forward) = self.server.replicas.forwards.get(&number) else { return true };
-        let replica = self.server.replicas.pages.get(&forward.page);
+        let Some(forward) = self.responder.replicas.forwards.get(&number) else { return true };
+        let replica = self.responder.replicas.pages.get(&forward.page);
         let here = replica.is_some_and(|replica| replica.mode != Mode::Invalidate);
         if !forward.refused && (!cut || here) {
             return false;
         }
-        let Some(Forward { packet, page, refused, .. }) = self.server.replicas.take_forward(number) else {
+        let Some(Forward { packet, page, refused, .. }) = self.responder.replicas.take_forward(number) else {
             return true;
         };
         if !refused {
@@ -268,7 +272,7 @@ impl Hib {
     }
 
     pub(crate) fn forward_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
-        let Some(Forward { packet, page, refused, .. }) = self.server.replicas.take_forward(number) else {
+        let Some(Forward { packet, page, refused, .. }) = self.responder.replicas.take_forward(number) else {
             return;
         };
         if !refused {
@@ -282,7 +286,7 @@ impl Hib {
     /// The board has taken a store of this import: it is in this node's memory (SPEC E22b).
     pub(super) fn taken(&mut self, packet: &Packet, out: &mut Vec<Action>) {
         let Some((context, index, count)) = self.count_taken(packet.tag) else { return };
-        let Some(page) = self.issuer.contexts.get(&context).map(|c| c.status_page) else { return };
+        let Some(page) = self.requester.contexts.get(&context).map(|c| c.status_page) else { return };
         self.count_in_status(context, page + context::TAKEN_OFFSET + 8 * u64::from(index), count, out);
     }
 }

@@ -46,18 +46,18 @@ pub(super) fn held_shares(config: &HibConfig) -> Shares {
 impl Hib {
     /// Ends waiting for those who have not answered in time.
     pub(crate) fn expire_copies(&mut self, out: &mut Vec<Action>) {
-        while let Some(&(at, tag)) = self.server.replicas.due.first().filter(|(at, _)| *at <= self.now) {
-            self.server.replicas.due.remove(&(at, tag));
-            let Some(multicast) = self.server.replicas.multicasts.get_mut(&tag) else { continue };
+        while let Some(&(at, tag)) = self.responder.replicas.due.first().filter(|(at, _)| *at <= self.now) {
+            self.responder.replicas.due.remove(&(at, tag));
+            let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) else { continue };
             multicast.due = None;
             let (page, silent): (u32, Vec<NodeId>) = (multicast.page, multicast.waits.iter().copied().collect());
             for node in silent {
                 self.drop_copy(page, node, out);
             }
         }
-        while let Some(&(at, page)) = self.server.replicas.awaited.first().filter(|(at, _)| *at <= self.now) {
-            self.server.replicas.awaited.remove(&(at, page));
-            let Some(replica) = self.server.replicas.pages.get_mut(&page) else { continue };
+        while let Some(&(at, page)) = self.responder.replicas.awaited.first().filter(|(at, _)| *at <= self.now) {
+            self.responder.replicas.awaited.remove(&(at, page));
+            let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { continue };
             replica.awaits = None;
             let joining = replica.joining;
             out.push(Action::Notice(Notice::SilentHome { page }));
@@ -76,18 +76,18 @@ impl Hib {
             return;
         }
         let due = self.now.saturating_add(self.config.replica_limit);
-        if let Some(multicast) = self.server.replicas.multicasts.get_mut(&tag) {
+        if let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) {
             multicast.due = Some(due);
-            self.server.replicas.due.insert((due, tag));
+            self.responder.replicas.due.insert((due, tag));
         }
     }
 
     /// A multicast has been acknowledged by all, or is for none any more.
     pub(super) fn end_multicast(&mut self, tag: u32, out: &mut Vec<Action>) {
-        let Some(Multicast { page, due, fill, .. }) = self.server.replicas.multicasts.remove(&tag) else { return };
-        self.server.replicas.by_page.remove(&(page, tag));
+        let Some(Multicast { page, due, fill, .. }) = self.responder.replicas.multicasts.remove(&tag) else { return };
+        self.responder.replicas.by_page.remove(&(page, tag));
         if let Some(due) = due {
-            self.server.replicas.due.remove(&(due, tag));
+            self.responder.replicas.due.remove(&(due, tag));
         }
         if let Some(node) = fill {
             self.block_taken(node, out);
@@ -96,7 +96,7 @@ impl Hib {
 
     /// A copy has not acknowledged in time. It is none any more; the others go on. It is told, with the reason, behind all that was sent to it.
     fn drop_copy(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
-        let replicas = &mut self.server.replicas;
+        let replicas = &mut self.responder.replicas;
         let waits = |tag: &u32| replicas.multicasts.get(tag).is_some_and(|multicast| multicast.waits.contains(&node));
         let tags: Vec<u32> = replicas.multicasts_of(page).filter(waits).collect();
         replicas.outgoing.iter_mut().filter(|o| o.body.page() == page).for_each(|o| o.to.retain(|to| *to != node));
@@ -122,36 +122,36 @@ impl Hib {
 
     /// A copy hears, behind everything that was sent to it, that this is not its home any more.
     pub(super) fn end_copy(&mut self, page: u32, node: NodeId, status: Status, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
         self.multicast(&[node], Body::Rehome { at, to: NO_NODE, page: status as u32, generation: 0 }, None, out);
     }
 
     /// Whether a copy was dropped for its silence, not long ago.
     pub(super) fn is_barred(&self, page: u32, node: NodeId) -> bool {
-        self.server.replicas.barred.get(&(page, node)).is_some_and(|until| *until > self.now)
+        self.responder.replicas.barred.get(&(page, node)).is_some_and(|until| *until > self.now)
     }
 
     /// Whether one more request of a node may wait for copies; else it is to be served when one has been answered.
     pub(super) fn may_wait_for_copies(&mut self, source: NodeId) -> bool {
-        let room = self.server.replicas.answers.available(&source) > 0;
+        let room = self.responder.replicas.answers.available(&source) > 0;
         if !room {
-            self.server.replicas.answers_full.insert(source);
+            self.responder.replicas.answers_full.insert(source);
         }
         room
     }
 
     /// A request that waited for copies has its answer.
     pub(super) fn waited_for_copies(&mut self, source: NodeId, out: &mut Vec<Action>) {
-        self.server.replicas.answers.give(&source, 1);
-        if self.server.replicas.answers_full.remove(&source) {
+        self.responder.replicas.answers.give(&source, 1);
+        if self.responder.replicas.answers_full.remove(&source) {
             self.serve_again(source, out);
         }
     }
 
     /// The next block for a new copy, which begins at this offset: read when its node has taken enough of the earlier ones.
     pub(super) fn fill_from(&mut self, page: u32, node: NodeId, offset: u32) {
-        let replicas = &mut self.server.replicas;
+        let replicas = &mut self.responder.replicas;
         let Some(replica) = replicas.pages.get_mut(&page) else { return };
         if replicas.fills.available(&node) > 0 && replicas.fills.take(node, 1).is_ok() {
             replica.work.push_back(Work::Read(node, offset));
@@ -163,11 +163,11 @@ impl Hib {
 
     /// A block is not on its way any more: another one may be, to this node or, if the credits were the reason, to another.
     pub(super) fn block_taken(&mut self, node: NodeId, out: &mut Vec<Action>) {
-        self.server.replicas.fills.give(&node, 1);
-        let waiting: Vec<NodeId> = self.server.replicas.fills_wait.keys().copied().collect();
+        self.responder.replicas.fills.give(&node, 1);
+        let waiting: Vec<NodeId> = self.responder.replicas.fills_wait.keys().copied().collect();
         for node in waiting {
-            while self.server.replicas.fills.available(&node) > 0 {
-                let replicas = &mut self.server.replicas;
+            while self.responder.replicas.fills.available(&node) > 0 {
+                let replicas = &mut self.responder.replicas;
                 let Some(pages) = replicas.fills_wait.get_mut(&node) else { break };
                 let Some(page) = pages.pop_front() else {
                     replicas.fills_wait.remove(&node);
@@ -184,7 +184,7 @@ impl Hib {
 
     /// Blocks for a copy that is none any more, and have not left, do not leave.
     pub(super) fn drop_fills(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
-        let replicas = &mut self.server.replicas;
+        let replicas = &mut self.responder.replicas;
         if let Some(replica) = replicas.pages.get_mut(&page) {
             replica.filling.remove(&node);
         }
@@ -225,7 +225,7 @@ impl Hib {
 
     /// The home has accepted this copy; its content follows.
     pub(crate) fn join_accepted(&mut self, page: u32, source: Source) {
-        let joins = self.server.replicas.pages.get(&page).is_some_and(|replica| replica.joining == Some(source));
+        let joins = self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.joining == Some(source));
         if joins {
             self.await_home(page);
         }
@@ -238,21 +238,21 @@ impl Hib {
         }
         self.await_no_longer(page);
         let until = self.now.saturating_add(self.config.replica_limit);
-        if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.awaits = Some(until);
-            self.server.replicas.awaited.insert((until, page));
+            self.responder.replicas.awaited.insert((until, page));
         }
     }
 
     pub(super) fn await_no_longer(&mut self, page: u32) {
-        let until = self.server.replicas.pages.get_mut(&page).and_then(|replica| replica.awaits.take());
+        let until = self.responder.replicas.pages.get_mut(&page).and_then(|replica| replica.awaits.take());
         if let Some(until) = until {
-            self.server.replicas.awaited.remove(&(until, page));
+            self.responder.replicas.awaited.remove(&(until, page));
         }
     }
 
     /// Whether a home may have one more acknowledgement wait for the driver here.
     pub(super) fn holds_acknowledgement(&mut self, home: NodeId) -> bool {
-        self.server.replicas.held.take(home, 1).is_ok()
+        self.responder.replicas.held.take(home, 1).is_ok()
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Mode, Work};
 use crate::config::Bug;
-use crate::hib::{Hib, Purpose};
+use crate::hib::{Hib, StepOwner};
 use crate::{Action, Step, StepResult};
 use telegraphos_wire::{Body, MAX_BLOCK, NodeId, Packet, RemoteAddr, Status, UNIT};
 
@@ -11,7 +11,7 @@ impl Hib {
     /// Starts the next work of a page, if none is under way.
     pub(super) fn work_on(&mut self, page: u32, out: &mut Vec<Action>) {
         loop {
-            let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|replica| !replica.busy) else {
+            let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| !replica.busy) else {
                 return;
             };
             let (mode, Some(work)) = (replica.mode, replica.work.front().cloned()) else { return };
@@ -36,11 +36,11 @@ impl Hib {
             // From here on: a counter that is freed below lets the next store of this node begin.
             replica.busy = true;
             if let Some(op) = self.first_step(page, mode, &work, out) {
-                self.step(op, Purpose::Replica(page), out);
+                self.step(op, StepOwner::Replica(page), out);
                 return;
             }
-            let failed = !self.bus_master || !self.server.grants.contains_key(&page);
-            if let Some(replica) = self.server.replicas.pages.get_mut(&page) {
+            let failed = !self.bus_master || !self.responder.grants.contains_key(&page);
+            if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
                 replica.busy = false;
                 replica.work.pop_front();
             }
@@ -54,7 +54,7 @@ impl Hib {
 
     /// The first guest-memory step of a work; none if it needs none, or guest memory cannot be reached now.
     pub(super) fn first_step(&mut self, page: u32, mode: Mode, work: &Work, out: &mut Vec<Action>) -> Option<Step> {
-        let base = self.server.grants.get(&page).filter(|_| self.bus_master)?.address;
+        let base = self.responder.grants.get(&page).filter(|_| self.bus_master)?.address;
         let place = |offset: u32| base + u64::from(offset);
         match work {
             Work::Request(_, packet) => match packet.body {
@@ -96,7 +96,7 @@ impl Hib {
             vec![(at.offset, size, data)]
         };
         let first = parts.first().copied();
-        let replica = self.server.replicas.pages.get_mut(&page)?;
+        let replica = self.responder.replicas.pages.get_mut(&page)?;
         if let Some(Work::Apply(_, rest)) = replica.work.front_mut() {
             *rest = parts.into_iter().skip(1).collect();
         }
@@ -105,13 +105,13 @@ impl Hib {
 
     /// A step of a page's work is done.
     pub(crate) fn replica_stepped(&mut self, page: u32, result: StepResult, out: &mut Vec<Action>) {
-        let Some(replica) = self.server.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         // The other parts of a store whose bytes are masked.
         if let (Some(Work::Apply(_, rest)), StepResult::Stored) = (replica.work.front_mut(), &result) {
             if !rest.is_empty() && !replica.gone {
                 let (offset, size, data) = rest.remove(0);
-                if let Some(address) = self.server.grants.get(&page).map(|grant| grant.address + u64::from(offset)) {
-                    self.step(Step::Store { address, size, data }, Purpose::Replica(page), out);
+                if let Some(address) = self.responder.grants.get(&page).map(|grant| grant.address + u64::from(offset)) {
+                    self.step(Step::Store { address, size, data }, StepOwner::Replica(page), out);
                     return;
                 }
             }
@@ -143,13 +143,13 @@ impl Hib {
             (Work::Fill(packet), _) => {
                 let last = matches!(packet.body, Body::Fill { last: true, .. });
                 // Before what follows it is taken: a store behind the last of its content is one to a complete copy.
-                if self.server.replicas.pages.get(&page).is_some_and(|replica| replica.awaits.is_some()) {
+                if self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.awaits.is_some()) {
                     self.await_home(page);
                 }
                 if last {
                     self.await_no_longer(page);
                 }
-                if let Some(replica) = self.server.replicas.pages.get_mut(&page).filter(|_| last) {
+                if let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|_| last) {
                     replica.filled = true;
                     replica.joining = None;
                     if let Some(slot) = replica.setting.take() {
@@ -159,7 +159,8 @@ impl Hib {
                 self.acknowledge_copy(&packet, Status::Ok, out);
             }
             (Work::Read(to, offset), StepResult::Block(data)) => {
-                let replica = self.server.replicas.pages.get(&page).filter(|replica| replica.copies.contains_key(&to));
+                let replica =
+                    self.responder.replicas.pages.get(&page).filter(|replica| replica.copies.contains_key(&to));
                 let Some(replica) = replica else { return self.block_taken(to, out) };
                 let next = offset + MAX_BLOCK as u32;
                 let last = u64::from(next) >= UNIT;
@@ -181,7 +182,7 @@ impl Hib {
         if own && !self.config.has(Bug::TakenEarly) {
             self.taken(&packet, out);
         }
-        let Some(replica) = self.server.replicas.pages.get(&page) else { return };
+        let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
         if !replica.orders() {
             self.forward(packet, page, out);
             self.serve_again(source, out);
@@ -222,7 +223,7 @@ impl Hib {
                 self.block_taken(to, out);
                 // A copy that cannot be filled is none.
                 let copy =
-                    self.server.replicas.pages.get(&page).is_some_and(|replica| replica.copies.contains_key(&to));
+                    self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.copies.contains_key(&to));
                 if copy {
                     self.forget_copy(page, to, out);
                     self.end_copy(page, to, status, out);
@@ -236,8 +237,8 @@ impl Hib {
     pub(super) fn give_up_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
         let (Body::Reflected { at, .. } | Body::Fill { at, .. }) = packet.body else { return };
         let source = (packet.src, at.page, at.generation);
-        let Some(page) = self.server.replicas.sources.get(&source).copied() else { return };
-        if self.server.replicas.pages.get(&page).is_some_and(|replica| !replica.gone) {
+        let Some(page) = self.responder.replicas.sources.get(&source).copied() else { return };
+        if self.responder.replicas.pages.get(&page).is_some_and(|replica| !replica.gone) {
             self.source_lost(page, source, status, out);
         }
     }

@@ -5,7 +5,7 @@
 //! interleave. Every request is checked against its grant when its step is started, not before.
 
 use crate::config::Bug;
-use crate::hib::{Hib, Purpose};
+use crate::hib::{Hib, StepOwner};
 use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::replica::{Replicas, Served};
@@ -63,7 +63,7 @@ struct Clearing {
 }
 
 #[derive(Clone, Debug, Hash)]
-pub(crate) struct Server {
+pub(crate) struct Responder {
     pub(crate) grants: BTreeMap<u32, Grant>,
     /// Export pages that are queues; each has a grant, too.
     pub(crate) queues: BTreeMap<u32, Queue>,
@@ -96,9 +96,9 @@ fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
     nodes.get(usize::from(node) / 64).is_some_and(|word| word >> (node % 64) & 1 == 1)
 }
 
-impl Server {
-    pub(crate) fn new(config: &HibConfig) -> Server {
-        Server {
+impl Responder {
+    pub(crate) fn new(config: &HibConfig) -> Responder {
+        Responder {
             grants: BTreeMap::new(),
             queues: BTreeMap::new(),
             replicas: Replicas::new(config),
@@ -164,9 +164,9 @@ impl Hib {
         }
         self.pages_free(index, count)?;
         let generation = if command.generation == 0 {
-            self.server.new_generation()
+            self.responder.new_generation()
         } else {
-            let previous = index.checked_sub(1).and_then(|i| self.server.grants.get(&i));
+            let previous = index.checked_sub(1).and_then(|i| self.responder.grants.get(&i));
             match previous {
                 Some(grant) if grant.generation == command.generation => command.generation,
                 _ => return Err(Status::Stale),
@@ -182,7 +182,7 @@ impl Hib {
                 generation,
                 resigned: false,
             };
-            self.server.grants.insert(index + i, grant);
+            self.responder.grants.insert(index + i, grant);
         }
         Ok(generation)
     }
@@ -190,8 +190,8 @@ impl Hib {
     /// Whether export pages are neither granted nor on their way out.
     pub(crate) fn pages_free(&self, page: u32, count: u32) -> Result<(), Status> {
         let end = page + count;
-        let granted = self.server.grants.range(page..end).next().is_some();
-        let clearing = self.server.clearing.iter().any(|c| c.page < end && page < c.page + c.count);
+        let granted = self.responder.grants.range(page..end).next().is_some();
+        let clearing = self.responder.clearing.iter().any(|c| c.page < end && page < c.page + c.count);
         if granted || clearing { Err(Status::Busy) } else { Ok(()) }
     }
 
@@ -202,12 +202,12 @@ impl Hib {
             return Err(Status::Invalid);
         }
         for page in index..index + count {
-            self.server.grants.remove(&page);
+            self.responder.grants.remove(&page);
             self.queue_clear(page, out);
             self.replica_revoke(page, out);
         }
         if self.in_flight(index, count) {
-            self.server.clearing.push(Clearing { slot, page: index, count });
+            self.responder.clearing.push(Clearing { slot, page: index, count });
             return Ok(false);
         }
         Ok(true)
@@ -215,20 +215,20 @@ impl Hib {
 
     /// Whether a step touches one of these export pages, for another node or for a copy of our own.
     fn in_flight(&self, page: u32, count: u32) -> bool {
-        let queues = self.server.queues.range(page..page + count).any(|(_, queue)| queue.steps());
+        let queues = self.responder.queues.range(page..page + count).any(|(_, queue)| queue.steps());
         let queues = queues || self.replica_steps(page..page + count);
         let page = u64::from(page);
-        queues || self.server.serves(page as u32, count) || self.copies_touch(page..page + u64::from(count))
+        queues || self.responder.serves(page as u32, count) || self.copies_touch(page..page + u64::from(count))
     }
 
     pub(crate) fn finish_clearing(&mut self, out: &mut Vec<Action>) {
-        if self.server.clearing.is_empty() {
+        if self.responder.clearing.is_empty() {
             return;
         }
-        let clearing = std::mem::take(&mut self.server.clearing);
+        let clearing = std::mem::take(&mut self.responder.clearing);
         for c in clearing {
             if self.in_flight(c.page, c.count) {
-                self.server.clearing.push(c);
+                self.responder.clearing.push(c);
             } else {
                 self.complete_status(c.slot, Status::Ok, out);
             }
@@ -256,15 +256,15 @@ impl Hib {
             return Err(Status::Invalid);
         }
         let held = (command.index..end as u32)
-            .all(|page| self.server.grants.get(&page).is_some_and(|g| g.generation == command.generation));
+            .all(|page| self.responder.grants.get(&page).is_some_and(|g| g.generation == command.generation));
         if !held {
             return Err(Status::NotGranted);
         }
-        if self.server.segments.contains_key(&name) {
+        if self.responder.segments.contains_key(&name) {
             return Err(Status::NameTaken);
         }
         // One for each page is enough for all that can be granted; pages may have several, and others none.
-        if self.server.segments.len() as u64 >= u64::from(self.config.export_pages)
+        if self.responder.segments.len() as u64 >= u64::from(self.config.export_pages)
             && !self.config.has(Bug::EndlessNames)
         {
             return Err(Status::NoSpace);
@@ -279,18 +279,18 @@ impl Hib {
             uid: command.uid,
             secret: command.secret,
         };
-        self.server.segments.insert(name, segment);
+        self.responder.segments.insert(name, segment);
         Ok(())
     }
 
     pub(crate) fn segment_withdraw(&mut self, command: &Command) -> Result<(), Status> {
-        self.server.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
+        self.responder.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
     }
 
     // ---- requests ----
 
     pub(crate) fn request(&mut self, packet: Packet, out: &mut Vec<Action>) {
-        let Some(queue) = self.server.inbound.get_mut(usize::from(packet.src)) else {
+        let Some(queue) = self.responder.inbound.get_mut(usize::from(packet.src)) else {
             // Only a switch that serves more nodes than the window holds could do this.
             self.link.consumed(packet.class());
             return;
@@ -305,7 +305,7 @@ impl Hib {
     /// Starts the request at the head of a source's queue; answers those that need no step.
     fn serve(&mut self, source: NodeId, out: &mut Vec<Action>) {
         loop {
-            let queue = &mut self.server.inbound[usize::from(source)];
+            let queue = &mut self.responder.inbound[usize::from(source)];
             if self.config.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
                 let newest = queue.iter().rposition(|r| r.page.is_none()).unwrap_or(0);
                 queue.swap(0, newest);
@@ -364,10 +364,10 @@ impl Hib {
             };
             match op {
                 Ok(Some((page, op))) => {
-                    if let Some(request) = self.server.inbound[usize::from(source)].front_mut() {
+                    if let Some(request) = self.responder.inbound[usize::from(source)].front_mut() {
                         request.page = Some(page);
                     }
-                    self.step(op, Purpose::Serve(source), out);
+                    self.step(op, StepOwner::Serve(source), out);
                     return;
                 }
                 Ok(None) => {
@@ -384,7 +384,7 @@ impl Hib {
 
     /// The guest address of an access, if every check admits it.
     pub(crate) fn translate(&self, source: NodeId, at: &RemoteAddr, length: u64, right: Rights) -> Result<u64, Status> {
-        let grant = self.server.grants.get(&at.page).ok_or(Status::NotGranted)?;
+        let grant = self.responder.grants.get(&at.page).ok_or(Status::NotGranted)?;
         if grant.generation != at.generation && !self.config.has(Bug::IgnoreGeneration) {
             return Err(Status::Stale);
         }
@@ -409,18 +409,18 @@ impl Hib {
 
     /// A step of the request at the head of `source`'s queue is done.
     pub(crate) fn served(&mut self, source: NodeId, result: StepResult, out: &mut Vec<Action>) {
-        let Some(request) = self.server.inbound[usize::from(source)].front() else { return };
+        let Some(request) = self.responder.inbound[usize::from(source)].front() else { return };
         let (packet, loaded) = (request.packet.clone(), request.loaded);
         if let (Body::Atomic { at, size, op, operand, compare, .. }, StepResult::Loaded(old)) = (&packet.body, &result)
         {
             if self.config.has(Bug::SplitAtomic) && loaded.is_none() {
                 let data = op.apply(*size, *old, *operand, *compare);
                 let address = self.translate(source, at, u64::from(*size), Rights::ATOMIC);
-                if let Some(request) = self.server.inbound[usize::from(source)].front_mut() {
+                if let Some(request) = self.responder.inbound[usize::from(source)].front_mut() {
                     request.loaded = Some(*old);
                 }
                 if let Ok(address) = address {
-                    return self.step(Step::Store { address, size: *size, data }, Purpose::Serve(source), out);
+                    return self.step(Step::Store { address, size: *size, data }, StepOwner::Serve(source), out);
                 }
             }
         }
@@ -446,7 +446,7 @@ impl Hib {
 
     /// The request at the head of a source's queue is in service for this page, or is not.
     pub(crate) fn in_service(&mut self, source: NodeId, page: Option<u32>) {
-        if let Some(request) = self.server.inbound[usize::from(source)].front_mut() {
+        if let Some(request) = self.responder.inbound[usize::from(source)].front_mut() {
             request.page = page;
         }
     }
@@ -480,7 +480,7 @@ impl Hib {
 
     /// Takes the head of the queue away: it has been performed or refused, and its place is free.
     pub(crate) fn detach(&mut self, source: NodeId, out: &mut Vec<Action>) -> Option<Packet> {
-        let queue = &mut self.server.inbound[usize::from(source)];
+        let queue = &mut self.responder.inbound[usize::from(source)];
         let request = queue.pop_front()?;
         if queue.is_empty() {
             // The next goes to the same place in memory.
@@ -497,13 +497,13 @@ impl Hib {
     /// Whether this node's processors have requests for one of its own pages that are not performed.
     pub(crate) fn own_requests_for(&self, page: u32) -> bool {
         let own = usize::from(self.config.node);
-        let served = self.server.inbound[own].iter().any(|request| request.packet.body.page() == page);
-        served || self.issuer.peers[own].stores_to(page)
+        let served = self.responder.inbound[own].iter().any(|request| request.packet.body.page() == page);
+        served || self.requester.peers[own].stores_to(page)
     }
 
     /// Whether a request comes behind a store of its import that has been refused, so that it is refused, too (SPEC I8).
     pub(crate) fn is_behind_refused(&self, packet: &Packet) -> bool {
-        packet.body.epoch().is_some_and(|epoch| self.server.refusals.is_refused(packet.src, epoch))
+        packet.body.epoch().is_some_and(|epoch| self.responder.refusals.is_refused(packet.src, epoch))
     }
 
     /// Answers a request that has left the queue of its source. A store that is refused takes with it what comes behind it.
@@ -518,7 +518,7 @@ impl Hib {
             };
             // Of an earlier life is also what will come behind it.
             if lost && *status != Status::Reset && !self.config.has(Bug::ForgetRefusal) {
-                self.server.refusals.remember(packet.src, epoch);
+                self.responder.refusals.remember(packet.src, epoch);
             }
         }
         let reply = Packet {
@@ -539,7 +539,7 @@ impl Hib {
 
     /// Requests of the packet's sender that have been performed, of those that its `after` counts.
     pub(crate) fn performed(&self, packet: &Packet) -> u32 {
-        match self.server.performed.get(usize::from(packet.src)) {
+        match self.responder.performed.get(usize::from(packet.src)) {
             Some((life, count)) if *life == self.life(packet) => *count,
             _ => 0,
         }
@@ -550,7 +550,7 @@ impl Hib {
         let own = packet.src == self.config.node;
         let life = self.life(packet);
         let present = packet.target == if own { self.resets } else { self.incarnation };
-        if let Some(entry) = self.server.performed.get_mut(usize::from(packet.src)).filter(|_| present) {
+        if let Some(entry) = self.responder.performed.get_mut(usize::from(packet.src)).filter(|_| present) {
             let count = if entry.0 == life { entry.1 } else { 0 };
             *entry = (life, count.wrapping_add(1));
         }
@@ -561,10 +561,10 @@ impl Hib {
         let Body::Lookup { name, secret, uid, rights } = body else { return no(Status::Invalid) };
         // First of all: to a node that its grant does not admit there is no such segment, whatever it knows of it.
         let admitted = |segment: &&Segment| {
-            let grant = self.server.grants.get(&segment.page).filter(|grant| grant.generation == segment.generation);
+            let grant = self.responder.grants.get(&segment.page).filter(|grant| grant.generation == segment.generation);
             grant.is_some_and(|grant| admits(&grant.nodes, source)) || self.config.has(Bug::TellOfSegments)
         };
-        let Some(segment) = self.server.segments.get(&**name).filter(admitted) else { return no(Status::NoSegment) };
+        let Some(segment) = self.responder.segments.get(&**name).filter(admitted) else { return no(Status::NoSegment) };
         let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
         // All bytes, whichever differ first.
         let differing = segment.secret.iter().zip(secret).fold(0, |all, (a, b)| all | (a ^ b));
@@ -578,13 +578,13 @@ impl Hib {
             length: segment.length,
             generation: segment.generation,
             rights: offered,
-            width: self.server.queues.get(&segment.page).map_or(0, |queue| queue.width()),
+            width: self.responder.queues.get(&segment.page).map_or(0, |queue| queue.width()),
         }
     }
 
     /// Drops the requests of a node that has gone; a step in flight completes and its reply goes nowhere.
     pub(crate) fn forget_requests_of(&mut self, node: NodeId) {
-        let queue = &mut self.server.inbound[usize::from(node)];
+        let queue = &mut self.responder.inbound[usize::from(node)];
         let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
         let dropped: Vec<Class> = queue.drain(keep.min(queue.len())..).map(|r| r.packet.class()).collect();
         for class in dropped {
@@ -595,13 +595,13 @@ impl Hib {
     /// Reset: all grants and names are gone; requests not yet started are refused.
     pub(crate) fn refuse_all(&mut self, status: Status, out: &mut Vec<Action>) {
         if !self.config.has(Bug::KeepGrantsOnReset) {
-            self.server.grants.clear();
+            self.responder.grants.clear();
         }
-        self.server.segments.clear();
-        self.server.clearing.clear();
-        self.server.refusals.clear();
-        for source in 0..self.server.inbound.len() {
-            let queue = &mut self.server.inbound[source];
+        self.responder.segments.clear();
+        self.responder.clearing.clear();
+        self.responder.refusals.clear();
+        for source in 0..self.responder.inbound.len() {
+            let queue = &mut self.responder.inbound[source];
             let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
             let rest: Vec<Packet> = queue.drain(keep.min(queue.len())..).map(|r| r.packet).collect();
             for packet in rest {

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of imports: what is latched, what is dropped, and what ends with a node or a link.
+
+use super::{InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward, ones};
+use crate::config::Bug;
+use crate::events::Cause;
+use crate::hib::Hib;
+use crate::{Action, LostStore, Notice};
+use telegraphos_wire::{NodeId, Status, context};
+
+impl Hib {
+    /// A store of an import is lost before it is sent.
+    pub(super) fn lose_store(&mut self, node: NodeId, number: u16, status: Status, out: &mut Vec<Action>) {
+        // What waits was issued before a store that found no room, and still goes out.
+        let first = self.requester.open_import(number).is_some_and(|import| !import.cut);
+        self.lose(node, number, status, first && status != Status::Cut, out);
+    }
+
+    /// A store of an import is lost: latch the first reason, cut the import, and maybe drop what waits.
+    pub(super) fn lose(&mut self, node: NodeId, number: u16, status: Status, purge: bool, out: &mut Vec<Action>) {
+        self.counters.dropped += 1;
+        out.push(Action::Notice(Notice::LostStore(LostStore { node, import: Some(number), status })));
+        let Some(import) = self.requester.import(number) else { return };
+        let first = !import.cut;
+        import.cut = true;
+        // First the error: a quiet that waits only for what is dropped now must report it.
+        self.latch(number, status, out);
+        if purge && !self.config.has(Bug::PassLostStore) {
+            self.purge(number, out);
+        }
+        if first {
+            self.cause(Cause::ImportState(number), out);
+        }
+    }
+
+    pub(super) fn fail_load(&mut self, node: NodeId, import: u16, status: Status, out: &mut Vec<Action>) {
+        out.push(Action::Notice(Notice::FailedLoad { node, status }));
+        self.latch(import, status, out);
+    }
+
+    pub(crate) fn latch(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+        self.counters.errors += 1;
+        let Some(import) = self.requester.import(number) else { return };
+        if import.error.is_some() {
+            return; // Each quiet that waits has that one, or a later one, already.
+        }
+        import.error = Some(status);
+        let (context, opening) = (import.context, import.opening);
+        self.charge_quiets(context, status, |quiet| {
+            quiet.targets.iter().any(|target| target.import == number && target.opening == opening)
+        });
+        self.count_context_error(context, out);
+        self.cause(Cause::ImportState(number), out);
+    }
+
+    /// Counts an error in a context's status page.
+    pub(crate) fn count_context_error(&mut self, number: u16, out: &mut Vec<Action>) {
+        if let Some(context) = self.requester.contexts.get_mut(&number) {
+            context.errors += 1;
+            let (address, errors) = (context.status_page + context::ERRORS_OFFSET, context.errors);
+            self.count_in_status(number, address, errors, out);
+        }
+    }
+
+    /// Drops the waiting stores of an import. They were never sent, so they leave the count of issued ones too.
+    fn purge(&mut self, number: u16, out: &mut Vec<Action>) {
+        let Some(import) = self.requester.import(number) else { return };
+        let node = import.node;
+        let queue = &mut self.requester.peers[usize::from(node)].waiting;
+        let before = queue.len();
+        queue.retain(|(_, w)| !matches!(w, Waiting::Store { import, .. } if *import == number));
+        let mut purged = (before - queue.len()) as u32;
+        purged += self.drop_waiting(number);
+        if purged == 0 {
+            return;
+        }
+        self.requester.waiting_total -= purged;
+        self.counters.dropped += u64::from(purged);
+        if let Some(import) = self.requester.import(number) {
+            import.issued -= u64::from(purged);
+            import.waiting = import.waiting.saturating_sub(purged);
+            let (context, opening, issued) = (import.context, import.opening, import.issued);
+            let freed = std::mem::take(&mut import.congested) && !import.throttled;
+            import.awaited = import.awaited.map(|stores| stores.min(issued));
+            // A quiet that waited for what is dropped does not wait for what is issued from now on instead.
+            let quiets = self.requester.contexts.get_mut(&context).map(|context| context.quiets.values_mut());
+            for target in quiets.into_iter().flatten().flat_map(|quiet| &mut quiet.targets) {
+                if target.import == number && target.opening == opening {
+                    target.stores = target.stores.min(issued);
+                }
+            }
+            if freed {
+                self.stopped(number, false, out);
+            }
+        }
+        self.progressed(number, out);
+    }
+
+    /// A node or the link has gone: everything for it ends now.
+    pub(crate) fn fail_peer(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+        let peer = &mut self.requester.peers[usize::from(node)];
+        peer.outstanding = 0;
+        peer.forwarded = 0;
+        peer.elements = 0;
+        peer.silent = false;
+        peer.unheard.clear();
+        peer.round = peer.round.wrapping_add(1);
+        peer.requests = 0;
+        let (mut pending_requests, mut parts, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
+        peer.waiting.retain(|(_, w)| match w {
+            Waiting::PendingRequest { number, .. } => {
+                pending_requests.push(*number);
+                false
+            }
+            Waiting::Part { operation, .. } => {
+                parts.push(*operation);
+                false
+            }
+            Waiting::Store { .. } => true,
+        });
+        let send_queues: Vec<WaitingForward> = peer.forwards.drain(..).map(|(_, waiting)| waiting).collect();
+        for WaitingForward { number, import, .. } in send_queues {
+            self.left_send_queue(import, out);
+            forwards.push(number);
+        }
+        let tags: Vec<u32> = self.requester.sent.iter().flatten().filter(|s| s.1 == node).map(|s| s.0).collect();
+        // First the stores that waited: `lose_store` purges them with the first failure of their import.
+        for number in 0..self.requester.imports.len() as u16 {
+            let lost = self.requester.import(number).is_some_and(|i| i.node == node && i.issued > i.finished);
+            if lost {
+                self.lose_store(node, number, status, out);
+            }
+        }
+        // Copies that only wait for their turn end first, so that none of them starts another block.
+        self.fail_waiting_copies(node, status, out);
+        for tag in tags {
+            match self.requester.release_tag(tag, node) {
+                Some(InFlight::Element { opening, .. }) => {
+                    let Some(number) = self.element_lost(opening) else { continue };
+                    if let Some(import) = self.requester.import(number) {
+                        import.finished += 1;
+                    }
+                    self.progressed(number, out);
+                }
+                Some(InFlight::Store { import, .. }) => {
+                    if let Some(import) = self.requester.import(import) {
+                        import.finished += 1;
+                    }
+                    self.progressed(import, out);
+                }
+                Some(InFlight::PendingRequest { number }) => self.fail_pending(number, status, out),
+                Some(InFlight::Part { operation, .. }) => self.part_lost(operation, status, out),
+                Some(InFlight::Forward { number }) => self.forward_lost(number, status, out),
+                None => {}
+            }
+        }
+        for operation in parts {
+            self.part_lost(operation, status, out);
+        }
+        for number in forwards {
+            self.forward_lost(number, status, out);
+        }
+        for number in pending_requests {
+            self.fail_pending(number, status, out);
+        }
+        self.end_send_queues_to(node);
+        self.kill_imports(node, status, out);
+    }
+
+    /// The other end of a node's imports is no longer what they were opened on.
+    pub(crate) fn kill_imports(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+        for number in 0..self.requester.imports.len() as u16 {
+            if self.requester.import(number).is_some_and(|i| i.node == node && !i.dead) {
+                self.kill_import(number, status, out);
+            }
+        }
+    }
+
+    /// This import is of no more use; it can only be closed.
+    pub(crate) fn kill_import(&mut self, number: u16, status: Status, out: &mut Vec<Action>) {
+        let Some(import) = self.requester.import(number) else { return };
+        import.dead = true;
+        import.cut = true;
+        self.latch(number, status, out);
+        self.purge(number, out);
+        self.cause(Cause::ImportState(number), out);
+    }
+
+    /// Reset: every table of the issuing side is emptied; loads are answered, lookups forgotten with their slots.
+    pub(crate) fn fail_all(&mut self, status: Status, out: &mut Vec<Action>) {
+        let pending_requests: Vec<u64> = self.requester.pending_requests.keys().copied().collect();
+        for number in pending_requests {
+            if let Some(PendingRequest { node, asked: RequestKind::Load { token, size, .. }, .. }) =
+                self.take_pending(number)
+            {
+                out.push(Action::Notice(Notice::FailedLoad { node, status }));
+                out.push(Action::ReadDone { token, data: ones(size) });
+            }
+        }
+        let mut fresh = Requester::new(&self.config);
+        for (new, old) in fresh.peers.iter_mut().zip(&self.requester.peers) {
+            new.incarnation = old.incarnation;
+            // Tags stay unique across the reset.
+            new.round = old.round.wrapping_add(1);
+        }
+        fresh.next_request = self.requester.next_request;
+        fresh.openings = self.requester.openings;
+        fresh.epochs = self.requester.epochs;
+        self.requester = fresh;
+    }
+}
