@@ -21,7 +21,7 @@ const COUNTS: [&str; 17] = [
     "refusals",
     "reserve",
     "next",
-    "next_question",
+    "next_request",
     "counters",
 ];
 
