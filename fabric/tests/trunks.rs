@@ -175,7 +175,7 @@ fn a_node_of_another_switch_and_a_stranger_are_refused() {
         (trunk(2, 0, digest), Refusal::NoTrunk),
         (Frame::Alive, Refusal::Handshake),
     ] {
-        let link = telegraphos_fabric::link::LinkClient::connect(dir.path().join("trunks")).unwrap();
+        let link = telegraphos_link::LinkClient::connect(dir.path().join("trunks")).unwrap();
         let mut caller = Node::over(link, 9);
         caller.link.send(&frame).unwrap();
         caller.link.flush().unwrap();

@@ -3,12 +3,12 @@
 
 use std::io;
 
+use telegraphos_link::Input;
 use telegraphos_transport::{Received, Transport};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
 use super::turns::Flow;
-use crate::link::Input;
 
 /// Frames of the largest size that one connection's output buffer holds: 2 MiB.
 pub(super) const OUT_ROOM: usize = (2 << 20) / MAX_LEN;

@@ -9,6 +9,7 @@ use fabric_topology::SwitchId;
 use log::info;
 use switch_core::{Attached, ClassStatistics, PortId};
 use telegraphos_capture::{CaptureOptions, Link};
+use telegraphos_service::logging;
 use telegraphos_transport::faults::{Direction, FaultPlan};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
@@ -23,7 +24,6 @@ use crate::control::snapshot::{
     SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
 };
 use crate::control::{Controlled, Done, FaultSpec, Target};
-use crate::logging;
 
 /// Pairs in an answer.
 const HOTTEST: usize = 64;

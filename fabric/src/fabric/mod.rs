@@ -36,14 +36,14 @@ use fabric_topology::{SwitchId, Topology};
 use log::{debug, info};
 use rustix::io::Errno;
 use switch_core::{Action, Attached, Event, Notice, Part, PortId, Switch};
+use telegraphos_link::limit::Limiter;
+use telegraphos_link::listener::Listener;
 use telegraphos_transport::faults::{Faults, Schedule};
-use telegraphos_transport::listener::Listener;
 use telegraphos_transport::{Acceptor, Received, Transport};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::{Frame, incarnation_at};
 
 use crate::control::{ControlServer, Limits};
-use crate::limit::Limiter;
 use crate::metrics::MetricsServer;
 use capturing::Capturing;
 use config::system;

@@ -7,7 +7,7 @@ use telegraphos_wire::Class;
 
 use super::Fabric;
 use super::connection::Role;
-use crate::limit::Suffix;
+use telegraphos_link::limit::Suffix;
 
 /// Numbers of peers for the limit on lines: nodes are their own, the others begin here.
 const TRUNKS: u64 = 1 << 32;

@@ -4,7 +4,7 @@
 use std::io;
 
 use crate::Address;
-use crate::listener::ListenError;
+use telegraphos_link::listener::ListenError;
 
 /// Why [`listen`](crate::listen) or [`connect`](crate::connect) gives nothing: what, where, why, and what to do.
 #[derive(Debug, thiserror::Error)]

@@ -12,9 +12,6 @@
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
 //!
 //! `unsafe` exists in `ring/memory.rs` only.
-//!
-//! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included; [`limit`] every log line that
-//! a peer can trigger.
 #![deny(unsafe_code)]
 
 mod address;
@@ -22,12 +19,9 @@ mod datagram;
 mod error;
 pub mod faults;
 mod in_process;
-pub mod limit;
-pub mod listener;
 mod open;
 pub mod quic;
 mod ring;
-pub mod send_queue;
 mod traits;
 mod unix;
 

@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::listener::Listener;
-use crate::send_queue::SendQueue;
 use crate::{Acceptor, Address, OpenError, Options, Received, Transport, TransportStatistics};
+use telegraphos_link::listener::Listener;
+use telegraphos_link::send_queue::SendQueue;
 
 /// A connected Unix stream socket of the file at `path`; not waited for. `address` is for the error.
 pub(crate) fn connect_stream(path: &Path, address: &Address) -> Result<OwnedFd, OpenError> {

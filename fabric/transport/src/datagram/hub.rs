@@ -15,7 +15,7 @@ use super::wake::Bell;
 use super::{BATCH, RETRY, fresh, longest, with_faults};
 use crate::Datagrams;
 use crate::faults::LinkFaults;
-use crate::limit::Limiter;
+use telegraphos_link::limit::Limiter;
 
 /// Peers without a connection that are remembered, at most.
 const STRANGERS: usize = 256;

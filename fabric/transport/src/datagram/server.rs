@@ -11,8 +11,8 @@ use super::socket::bind_udp;
 use super::wake::Wake;
 use super::{config, end_reason, give, has_news, outcome, statistics};
 use crate::faults::LinkFaults;
-use crate::listener::Listener;
 use crate::{Acceptor, AcceptorStatistics, Address, OpenError, Options, Received, Transport, TransportStatistics};
+use telegraphos_link::listener::Listener;
 
 /// Where RDP connections of others come in. As long as it lives it must be served, for its connections' sake too: peers that
 /// are setting up a connection, and what connections whose transport was dropped have not delivered.

@@ -25,8 +25,8 @@ use super::udp::Udp;
 use super::verify::PeerVerifier;
 use super::waker::Waker;
 use crate::faults::LinkFaults;
-use crate::limit::Limiter;
 use crate::{AcceptorStatistics, Received, TransportStatistics};
+use telegraphos_link::limit::Limiter;
 
 /// Datagrams read at once, so that a flood cannot keep a caller for ever.
 const BATCH: usize = 64;

@@ -26,9 +26,9 @@ use rustix::net::{
 
 use self::memory::Memory;
 use self::protocol::{Side, Violation, Words};
-use crate::listener::Listener;
 use crate::unix::connect_stream;
 use crate::{Acceptor, Address, OpenError, Options, Received, Transport, TransportStatistics};
+use telegraphos_link::listener::Listener;
 
 /// First bytes of the greeting; the digit is the version of all that is described here.
 const MAGIC: [u8; 8] = *b"tg-ring1";

@@ -9,6 +9,7 @@
 //! bounded by the credits it holds, replies by the credits it gave. Input: one call of `receive` reads at most
 //! [`BATCH`] bytes, and the fabric sends only what it holds credits for.
 //!
+//! [`BATCH`]: crate::BATCH
 //! [`DEFAULT_CREDITS`]: telegraphos_wire::link::DEFAULT_CREDITS
 
 use std::io;
@@ -16,92 +17,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use telegraphos_wire::link::{Frame, MAX_LEN};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
-use telegraphos_transport::send_queue::SendQueue;
+use crate::input::Input;
+use crate::send_queue::SendQueue;
 
-/// Bytes asked for in one receive.
-pub const BATCH: usize = 64 << 10;
 /// Bytes of encoded frames that may wait for the socket: what the credits of both sides allow, if all carry whole blocks.
 pub const OUT_LIMIT: usize = 8 << 20;
-
-/// The same before it is known whose the stream is.
-pub(crate) const HELLO_BATCH: usize = 512;
-
-/// Frames decoded from the bytes of a stream, which arrive in any pieces. Holds at most [`BATCH`] bytes.
-#[derive(Debug)]
-pub(crate) struct Input {
-    bytes: Box<[u8]>,
-    start: usize,
-    end: usize,
-}
-
-impl Input {
-    pub(crate) fn new() -> Self {
-        Input { bytes: vec![0; BATCH].into_boxed_slice(), start: 0, end: 0 }
-    }
-
-    /// With room for no more than a hello, and what may follow it at once.
-    pub(crate) fn small() -> Self {
-        Input { bytes: vec![0; HELLO_BATCH].into_boxed_slice(), start: 0, end: 0 }
-    }
-
-    /// From now on there is room for everything.
-    pub(crate) fn grow(&mut self) {
-        if self.bytes.len() < BATCH {
-            let mut bytes = vec![0; BATCH];
-            bytes[..self.end].copy_from_slice(&self.bytes[..self.end]);
-            self.bytes = bytes.into_boxed_slice();
-        }
-    }
-
-    /// Where the next bytes belong; empty only if there is room for no more than a hello.
-    pub(crate) fn space(&mut self) -> &mut [u8] {
-        // What is left of an incomplete frame is shorter than a frame, so there is always room for the rest in `BATCH` bytes.
-        self.bytes.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-        &mut self.bytes[self.end..]
-    }
-
-    /// Bytes that are there and were not taken as frames.
-    pub(crate) fn unread(&self) -> &[u8] {
-        &self.bytes[self.start..self.end]
-    }
-
-    /// So many bytes are there.
-    pub(crate) fn filled(&mut self, bytes: usize) {
-        self.end = (self.end + bytes).min(self.bytes.len());
-    }
-
-    /// One receive into the free space. `Ok(None)` if nothing is there, `Ok(Some(0))` at the end of the stream.
-    fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Option<usize>> {
-        loop {
-            match net::recv(fd, self.space(), RecvFlags::DONTWAIT) {
-                Ok((_, n)) => {
-                    self.filled(n);
-                    return Ok(Some(n));
-                }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(e) => return Err(e.into()),
-            }
-        }
-    }
-
-    /// The next whole frame.
-    pub(crate) fn next(&mut self) -> Result<Option<Frame>, telegraphos_wire::link::FrameError> {
-        match Frame::decode(&self.bytes[self.start..self.end])? {
-            Some((frame, used)) => {
-                self.start += used;
-                Ok(Some(frame))
-            }
-            None => Ok(None),
-        }
-    }
-}
 
 /// The output buffer is full: the fabric does not read, or more was sent than credits allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,7 +130,7 @@ impl LinkClient {
         }
     }
 
-    /// One receive of at most [`BATCH`] bytes; the whole frames in it are appended to `frames`. Bytes that are no frame are
+    /// One receive of at most [`BATCH`](crate::BATCH) bytes; the whole frames in it are appended to `frames`. Bytes that are no frame are
     /// an error of kind `InvalidData`, after which the link must be dropped.
     pub fn receive(&mut self, frames: &mut Vec<Frame>) -> io::Result<Received> {
         let before = frames.len();

@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn a_filter_is_checked_and_changed() {
-        for good in ["info", "off", "WARN", "info,telegraphos_fabric::fabric=debug", "debug/pattern"] {
+        for good in ["info", "off", "WARN", "info,telegraphos_fabric::shell=debug", "debug/pattern"] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
         for bad in ["", "loud", "info,", "=debug", "telegraphos_fabric", "x=loud"] {
