@@ -9,8 +9,8 @@ use clap::Parser;
 use telegraphos_service::{command, signals};
 
 use crate::check;
-use crate::fabric::{Config, Fabric, FabricError, ShutdownHandle};
 use crate::settings::Settings;
+use crate::shell::{Config, Fabric, FabricError, ShutdownHandle};
 
 #[derive(Debug, Parser)]
 #[command(

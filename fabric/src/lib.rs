@@ -17,13 +17,13 @@
 pub mod check;
 mod cli;
 pub mod control;
-mod fabric;
 pub mod keys;
 pub mod metrics;
 mod peer;
 pub mod settings;
+mod shell;
 
 pub use cli::cli_main;
-pub use fabric::{Config, Fabric, FabricError, ShutdownHandle};
 pub use settings::Settings;
+pub use shell::{Config, Fabric, FabricError, ShutdownHandle};
 pub use telegraphos_service::settings::SettingsError;

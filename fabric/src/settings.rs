@@ -12,8 +12,8 @@ use telegraphos_transport::quic::QuicOptions;
 use telegraphos_wire::WindowLayout;
 
 use crate::control;
-use crate::fabric::Config;
 use crate::metrics::MetricsAddress;
+use crate::shell::Config;
 
 /// Bytes of the longest path of a Unix socket.
 const MAX_SOCKET_PATH: usize = 107;
