@@ -7,7 +7,7 @@
 //!
 //! What travels on the stream is `telegraphos_wire::link`. [`Fabric`] is the server; [`cli_main`] is the command around it.
 //! [`control`] is how a running fabric is asked and told, [`metrics`] its endpoint for Prometheus, [`keys`] makes certificates for trunks
-//! between hosts.
+//! between hosts, [`transports`] is the set of what can carry trunks.
 //! What every server of Telegraphos has in common is `telegraphos_service`; what the fabric shares with HIBs, such as the HIB's end of the
 //! stream, is `telegraphos_link`.
 //!
@@ -22,6 +22,7 @@ pub mod metrics;
 mod peer;
 pub mod settings;
 mod shell;
+pub mod transports;
 
 pub use cli::cli_main;
 pub use settings::Settings;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use telegraphos_capture::{CaptureOptions, Link};
+use telegraphos_quic::QuicOptions;
 use telegraphos_service::logging::LogFormat;
 use telegraphos_service::settings::{SettingsError, read};
 use telegraphos_transport::faults::Schedule;
-use telegraphos_transport::quic::QuicOptions;
 use telegraphos_wire::WindowLayout;
 
 use crate::control;
@@ -236,7 +236,7 @@ impl Settings {
         };
         config.silence = limit("silence-ms", self.silence_ms, config.silence)?;
         // What carries trunks is as patient as the switches.
-        config.transport.silence = config.silence.unwrap_or(NEVER);
+        config.transport.common.silence = config.silence.unwrap_or(NEVER);
         config.stall = limit("stall-ms", self.stall_ms, config.stall)?;
         if let Some(limit) = self.reply_limit {
             config.reply_limit = Some(range("reply-limit", limit, 1, u32::MAX)?);
@@ -299,9 +299,9 @@ mod tests {
         let long = Settings { listen: Some(format!("/{}", "x".repeat(100)).into()), ..base.clone() };
         assert_eq!(long.config().unwrap().control, None, "a default that cannot be is none");
         let usual = Settings { silence_ms: Some(30_000), ..base.clone() }.config().unwrap();
-        assert_eq!(usual.transport.silence, 30_000_000, "trunks are given up no earlier");
+        assert_eq!(usual.transport.common.silence, 30_000_000, "trunks are given up no earlier");
         let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
         assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
-        assert!(patient.transport.silence > 86_400_000_000);
+        assert!(patient.transport.common.silence > 86_400_000_000);
     }
 }

@@ -3,20 +3,20 @@
 
 use std::path::PathBuf;
 
+use fabric_topology::Plan;
 use rustix::io::Errno;
 use switch_core::pairs::DEFAULT_PAIRS;
 use switch_core::{ConfigError, SwitchConfig};
 use telegraphos_accounts::Rate;
 use telegraphos_capture::{CaptureError, CaptureOptions};
 use telegraphos_link::listener::ListenError;
+use telegraphos_transport::OpenError;
 use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
-use telegraphos_transport::{AddressError, OpenError};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 
-use fabric_topology::Plan;
-
 use crate::metrics::{MetricsAddress, MetricsError};
+use crate::transports::{self, AddressError};
 
 /// Microseconds after which a silent port is given up, unless configured otherwise.
 const DEFAULT_SILENCE: u64 = 10_000_000;
@@ -58,7 +58,7 @@ pub struct Config {
     /// Where to listen for Prometheus, if at all.
     pub metrics: Option<MetricsAddress>,
     /// How trunks are opened; its `silence` is how long a trunk over datagrams may be cut without breaking.
-    pub transport: telegraphos_transport::Options,
+    pub transport: transports::Options,
     /// What is wrong from the start, by names such as `node:3`, `trunk:a-b` or `*`.
     pub faults: Vec<(String, FaultPlan)>,
     /// What goes wrong later.
@@ -86,7 +86,7 @@ impl Config {
             accept_rate: ACCEPTED,
             control: None,
             metrics: None,
-            transport: telegraphos_transport::Options::default(),
+            transport: transports::Options::default(),
             faults: Vec::new(),
             schedule: Schedule::default(),
             seed: 0,

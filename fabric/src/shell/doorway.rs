@@ -75,7 +75,7 @@ impl Fabric {
             }
             match self.listener.accept() {
                 Ok(Some(stream)) => {
-                    let transport = UnixTransport::from_stream(stream, &self.config.transport);
+                    let transport = UnixTransport::from_stream(stream, &self.config.transport.common);
                     self.let_in(transport);
                 }
                 Ok(None) => return,

@@ -32,6 +32,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use capturing::Capturing;
+use config::system;
 use fabric_topology::{SwitchId, Topology};
 use log::{debug, info};
 use rustix::io::Errno;
@@ -45,8 +47,7 @@ use telegraphos_wire::link::{Frame, incarnation_at};
 
 use crate::control::{ControlServer, Limits};
 use crate::metrics::MetricsServer;
-use capturing::Capturing;
-use config::system;
+
 pub use config::{Config, FabricError};
 use connection::{Connection, OUT_ROOM, Role};
 use control::Commands;

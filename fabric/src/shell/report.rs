@@ -3,11 +3,11 @@
 
 use log::{Level, info, log, warn};
 use switch_core::{Attached, Notice, PortId, Statistics};
+use telegraphos_link::limit::Suffix;
 use telegraphos_wire::Class;
 
 use super::Fabric;
 use super::connection::Role;
-use telegraphos_link::limit::Suffix;
 
 /// Numbers of peers for the limit on lines: nodes are their own, the others begin here.
 const TRUNKS: u64 = 1 << 32;

@@ -8,9 +8,9 @@ use fabric_topology::{Plan, SwitchId, TrunkAddress, TrunkId};
 use log::{debug, warn};
 use rustix::io::Errno;
 use switch_core::{Attached, Event, PortId};
+use telegraphos_quic::{Peer, QuicOptions};
 use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
-use telegraphos_transport::quic::{Peer, QuicOptions};
-use telegraphos_transport::{Acceptor, Address, InProcess, Options, Transport};
+use telegraphos_transport::{Acceptor, InProcess, Transport};
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError, system};
@@ -18,6 +18,7 @@ use super::connection::{OUT_ROOM, Role};
 use super::faults::trunk_name;
 use super::watch::Source;
 use super::{Fabric, Hosted};
+use crate::transports::{self, Address, Options};
 
 /// First and longest pause between attempts to open a trunk, in microseconds.
 const BACKOFF: (u64, u64) = (100_000, 1_000_000);
@@ -123,8 +124,10 @@ impl Trunks {
                         });
                         let quic = peers(config, callers);
                         let quic = quic.map(|quic| QuicOptions { addresses: calling_from(plan, &meeting.at), ..quic });
-                        let options = Options { named: "trunk", faults: Some(link), quic, ..config.transport.clone() };
-                        let acceptor = telegraphos_transport::listen(&address, &options)
+                        let Options { common, allow_insecure, .. } = config.transport.clone();
+                        let common = telegraphos_transport::Options { named: "trunk", faults: Some(link), ..common };
+                        let options = Options { common, quic, allow_insecure };
+                        let acceptor = transports::listen(&address, &options)
                             .map_err(|why| FabricError::Trunk { name: name(), why: Box::new(why) })?;
                         listening.push((&meeting.at, index));
                         trunks.acceptors.push(acceptor);
@@ -240,7 +243,7 @@ impl Fabric {
             Way::Inside(other) => {
                 let other = *other;
                 // One end makes the faults of both directions.
-                match InProcess::pair(&self.config.transport)
+                match InProcess::pair(&self.config.transport.common)
                     .and_then(|(near, far)| Ok((FaultyTransport::new(near, self.trunk_faults(index))?, far)))
                 {
                     Ok((near, far)) => {
@@ -254,8 +257,10 @@ impl Fabric {
                 let name = u64::from(self.trunks[index].trunk) + 1;
                 let faults = Some(self.trunk_faults(index));
                 let quic = peers(&self.config, self.process_beyond(index).into_iter());
-                let options = Options { name, faults, quic, ..self.config.transport.clone() };
-                telegraphos_transport::connect(address, &options).map_err(|e| e.to_string())
+                let Options { common, allow_insecure, .. } = self.config.transport.clone();
+                let common = telegraphos_transport::Options { name, faults, ..common };
+                let options = Options { common, quic, allow_insecure };
+                transports::connect(address, &options).map_err(|e| e.to_string())
             }
         };
         match opened.and_then(|transport| self.trunk_opened(index, transport)) {
