@@ -20,7 +20,7 @@ pub fn catch_signals() -> Result<()> {
             flag.store(true, Ordering::SeqCst);
         }
     };
-    telegraphos_fabric::signals::on_stop(handler)
+    telegraphos_service::signals::on_stop(handler)
         .map_err(|e| Error::Spawn { what: "the signal handler".into(), source: std::io::Error::other(e) })
 }
 

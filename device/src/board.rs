@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use hib_core::{Action, Bar, Event, Hib, HibConfig};
 use log::{debug, error, warn};
-use telegraphos_fabric::limit::Limiter;
+use telegraphos_link::limit::Limiter;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{UNIT, ids, regs};
 

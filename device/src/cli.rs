@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use log::{error, warn};
-use telegraphos_fabric::service;
-use telegraphos_fabric::settings::SettingsError;
+use telegraphos_service::command;
+use telegraphos_service::settings::SettingsError;
 
 use crate::crate_server::CrateServer;
 use crate::guard::Guard;
@@ -41,23 +41,23 @@ struct Cli {
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match service::parse(args) {
+    let cli = match command::parse(args) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    let usage = |e| service::usage("telegraphos-hib", &e);
+    let usage = |e| command::usage("telegraphos-hib", &e);
     let settings = match load(cli) {
         Ok(settings) => settings,
         Err(e) => return usage(e),
     };
-    service::start_log(settings.log.as_deref(), settings.log_format, settings.node);
+    command::start_log(settings.log.as_deref(), settings.log_format, settings.node);
     let config = match settings.config() {
         Ok(config) => config,
         Err(e) => return usage(e),
     };
     let options = qemu_options(&config.socket);
     let node = config.hib.node;
-    service::exit_code(serve(settings.server.unwrap_or_default(), config, node, &options))
+    command::exit_code(serve(settings.server.unwrap_or_default(), config, node, &options))
 }
 
 fn serve(kind: ServerKind, config: Config, node: u16, options: &str) -> Result<(), ServeError> {
@@ -97,7 +97,7 @@ fn load(cli: Cli) -> Result<Settings, SettingsError> {
 }
 
 fn stop_on_signals(handle: ShutdownHandle) -> Result<(), ServeError> {
-    telegraphos_fabric::signals::on_stop(move || handle.shutdown()).map_err(|e| {
+    telegraphos_service::signals::on_stop(move || handle.shutdown()).map_err(|e| {
         error!("{e}");
         ServeError::System { what: "cannot handle SIGINT and SIGTERM", errno: rustix::io::Errno::INVAL }
     })

@@ -19,7 +19,7 @@ use hib_core::Event;
 use log::{error, info, warn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use telegraphos_transport::listener::Listener;
+use telegraphos_link::listener::Listener;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, ServerRegion};
 
 use crate::board::{Board, Clock};

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use hib_core::Event;
 use log::{debug, info, warn};
-use telegraphos_fabric::limit::Limiter;
-use telegraphos_fabric::link::LinkClient;
+use telegraphos_link::LinkClient;
+use telegraphos_link::limit::Limiter;
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 

@@ -3,7 +3,7 @@
 
 use hib_core::{Bar, Notice};
 use log::{info, warn};
-use telegraphos_fabric::limit::Limiter;
+use telegraphos_link::limit::Limiter;
 
 fn bar(bar: Bar) -> &'static str {
     match bar {

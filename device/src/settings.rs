@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use hib_core::{HibConfig, MAX_CONTEXTS};
 use serde::Deserialize;
-use telegraphos_fabric::logging::LogFormat;
-use telegraphos_fabric::settings::SettingsError;
+use telegraphos_service::logging::LogFormat;
+use telegraphos_service::settings::SettingsError;
 use telegraphos_wire::WindowLayout;
 
 use crate::{memory, shell};
@@ -126,7 +126,7 @@ macro_rules! overlay {
 impl Settings {
     /// Reads a TOML file. An unknown key is an error that names it.
     pub fn from_file(file: &Path) -> Result<Settings, SettingsError> {
-        telegraphos_fabric::settings::read(file)
+        telegraphos_service::settings::read(file)
     }
 
     /// These settings, and those of `under` where these say nothing.
@@ -144,7 +144,8 @@ impl Settings {
         let default = WindowLayout::default();
         let node_bits = self.node_bits.unwrap_or(default.node_bits);
         let offset_bits = self.offset_bits.unwrap_or(default.offset_bits);
-        let window = WindowLayout::new(node_bits, offset_bits).map_err(|e| SettingsError::Window(e.to_string()))?;
+        let window = WindowLayout::new(node_bits, offset_bits)
+            .map_err(|e| SettingsError::refused("--node-bits, --offset-bits", e))?;
         let range = |name, value: u64, ok: bool, expected: &str| {
             if ok { Ok(()) } else { Err(SettingsError::Range { name, value, expected: expected.to_owned() }) }
         };

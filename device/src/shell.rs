@@ -20,7 +20,7 @@ use hib_core::{Event, HibConfig};
 use log::{debug, info, warn};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::io::Errno;
-use telegraphos_transport::listener::{ListenError, Listener};
+use telegraphos_link::listener::{ListenError, Listener};
 use telegraphos_wire::link::Frame;
 
 use crate::board::{Board, Clock};

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use telegraphos_fabric::link::LinkClient;
+use telegraphos_link::LinkClient;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};

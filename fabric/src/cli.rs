@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use telegraphos_service::{command, signals};
 
 use crate::check;
-use crate::fabric::{Config, Fabric, FabricError, ShutdownHandle};
-use crate::service;
 use crate::settings::Settings;
+use crate::shell::{Config, Fabric, FabricError, ShutdownHandle};
 
 #[derive(Debug, Parser)]
 #[command(
@@ -55,13 +55,13 @@ enum Command {
 
 /// Runs the command: `args` starts with the program's name. Returns when told to stop or when something is wrong.
 pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli: Cli = match service::parse(args) {
+    let cli: Cli = match command::parse(args) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
     if let Some(Command::Keys(keys)) = &cli.command {
-        service::start_log(None, None, None);
-        return service::exit_code(keys.run());
+        command::start_log(None, None, None);
+        return command::exit_code(keys.run());
     }
     if let Some(from) = &cli.check {
         return match check::run(from, cli.settings.nodes, cli.draw.as_deref()) {
@@ -70,7 +70,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 eprintln!("telegraphos-fabric: {e}");
                 ExitCode::FAILURE
             }
-            Err(e) => service::usage("telegraphos-fabric", &e),
+            Err(e) => command::usage("telegraphos-fabric", &e),
         };
     }
     let settings = match &cli.config {
@@ -79,17 +79,17 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let (settings, config) = match settings.and_then(|s| s.config().map(|config| (s, config))) {
         Ok(both) => both,
-        Err(e) => return service::usage("telegraphos-fabric", &e),
+        Err(e) => return command::usage("telegraphos-fabric", &e),
     };
-    service::start_log(settings.log.as_deref(), settings.log_format, None);
-    service::exit_code(serve(config))
+    command::start_log(settings.log.as_deref(), settings.log_format, None);
+    command::exit_code(serve(config))
 }
 
 fn serve(config: Config) -> Result<(), FabricError> {
     // Signals first: there is no moment in which one would leave the socket behind.
     let stop = ShutdownHandle::new()?;
     let handle = stop.clone();
-    crate::signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
+    signals::on_stop(move || handle.shut_down()).map_err(|e| FabricError::Signals(e.to_string()))?;
     Fabric::bind_with(config, stop)?.run()
 }
 

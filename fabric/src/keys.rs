@@ -17,7 +17,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use telegraphos_transport::quic::Peer;
+use telegraphos_quic::Peer;
 use time::{Duration, OffsetDateTime};
 
 /// Days for which a CA is valid.
@@ -218,9 +218,10 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transports::{Options, connect, listen};
     use std::os::unix::fs::PermissionsExt;
-    use telegraphos_transport::quic::QuicOptions;
-    use telegraphos_transport::{Options, Received, connect, listen};
+    use telegraphos_quic::QuicOptions;
+    use telegraphos_transport::Received;
 
     fn process(dir: &Path, name: &str, peer: &str) -> Options {
         let quic = QuicOptions {

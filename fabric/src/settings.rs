@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use telegraphos_capture::{CaptureOptions, Link};
+use telegraphos_quic::QuicOptions;
+use telegraphos_service::logging::LogFormat;
+use telegraphos_service::settings::{SettingsError, read};
 use telegraphos_transport::faults::Schedule;
-use telegraphos_transport::quic::QuicOptions;
 use telegraphos_wire::WindowLayout;
 
 use crate::control;
-use crate::fabric::Config;
-use crate::logging::LogFormat;
 use crate::metrics::MetricsAddress;
+use crate::shell::Config;
 
 /// Bytes of the longest path of a Unix socket.
 const MAX_SOCKET_PATH: usize = 107;
@@ -102,60 +103,6 @@ pub struct Settings {
     pub log_format: Option<LogFormat>,
 }
 
-/// Why settings are refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// The file cannot be read.
-    #[error("cannot read the configuration file {}: {why}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The file is not what was expected; names key and line.
-    #[error("configuration file {}: {why}", file.display())]
-    Parse {
-        /// The file.
-        file: PathBuf,
-        /// Key, line and what was expected.
-        why: String,
-    },
-    /// Something needed is missing.
-    #[error("--{0} is missing: give it on the command line, or as `{0}` in the configuration file")]
-    Missing(&'static str),
-    /// A value out of range.
-    #[error("--{name} is {value}: expected {expected}")]
-    Range {
-        /// The setting.
-        name: &'static str,
-        /// Its value.
-        value: u64,
-        /// What was expected.
-        expected: String,
-    },
-    /// A topology that cannot be.
-    #[error("--topology: {0}")]
-    Topology(String),
-    /// Faults that cannot be.
-    #[error("--fault {0:?}: {1}")]
-    Fault(String, String),
-    /// A link that cannot be captured.
-    #[error("--capture-link: {0}")]
-    CaptureLink(String),
-    /// A window that cannot be.
-    #[error("--node-bits, --offset-bits: {0}")]
-    Window(String),
-}
-
-/// Reads the settings of a server from its TOML file.
-pub fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, SettingsError> {
-    let text =
-        std::fs::read_to_string(file).map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;
-    toml::from_str(&text)
-        .map_err(|e| SettingsError::Parse { file: file.to_owned(), why: e.to_string().trim_end().to_owned() })
-}
-
 impl Settings {
     /// Reads a TOML file; an unknown key is refused by name.
     pub fn read(file: &Path) -> Result<Settings, SettingsError> {
@@ -211,7 +158,7 @@ impl Settings {
                 self.node_bits.unwrap_or(usual.node_bits),
                 self.offset_bits.unwrap_or(usual.offset_bits),
             )
-            .map_err(|e| SettingsError::Window(e.to_string()))?;
+            .map_err(|e| SettingsError::refused("--node-bits, --offset-bits", e))?;
             config.window = Some(window);
             // A smaller window makes a smaller cluster, unless told otherwise.
             config.nodes = config.nodes.min(window.nodes());
@@ -221,9 +168,9 @@ impl Settings {
             config.nodes = range("nodes", nodes, 1, most)?;
         }
         if let Some(from) = &self.topology {
-            let plan = crate::check::plan(from, self.nodes).map_err(|e| SettingsError::Topology(e.to_string()))?;
+            let plan = crate::check::plan(from, self.nodes).map_err(|e| SettingsError::refused("--topology", e))?;
             config.nodes = range("nodes", plan.topology.nodes(), 1, config.window.unwrap_or_default().nodes())?;
-            plan.topology.check().map_err(|e| SettingsError::Topology(format!("{from}: {e}")))?;
+            plan.topology.check().map_err(|e| SettingsError::refused("--topology", format_args!("{from}: {e}")))?;
             config.plan = Some(plan);
         }
         config.process = self.process.clone();
@@ -253,7 +200,7 @@ impl Settings {
         };
         config.metrics = self.metrics;
         for text in &self.fault {
-            let fault = |why: String| SettingsError::Fault(text.clone(), why);
+            let fault = |why: String| SettingsError::refused(format!("--fault {text:?}"), why);
             let (name, plan) = text
                 .split_once('=')
                 .ok_or_else(|| fault("expected NAME=PLAN, such as trunk:a-b=loss=5%".to_owned()))?;
@@ -269,7 +216,7 @@ impl Settings {
         config.seed = self.seed.unwrap_or(config.seed);
         if let Some(file) = &self.capture {
             let links = self.capture_link.iter().map(|link| link.parse::<Link>());
-            let links = links.collect::<Result<_, _>>().map_err(|e| SettingsError::CaptureLink(e.to_string()))?;
+            let links = links.collect::<Result<_, _>>().map_err(|e| SettingsError::refused("--capture-link", e))?;
             config.capture = Some(CaptureOptions {
                 file: file.clone(),
                 links,
@@ -289,7 +236,7 @@ impl Settings {
         };
         config.silence = limit("silence-ms", self.silence_ms, config.silence)?;
         // What carries trunks is as patient as the switches.
-        config.transport.silence = config.silence.unwrap_or(NEVER);
+        config.transport.common.silence = config.silence.unwrap_or(NEVER);
         config.stall = limit("stall-ms", self.stall_ms, config.stall)?;
         if let Some(limit) = self.reply_limit {
             config.reply_limit = Some(range("reply-limit", limit, 1, u32::MAX)?);
@@ -352,9 +299,9 @@ mod tests {
         let long = Settings { listen: Some(format!("/{}", "x".repeat(100)).into()), ..base.clone() };
         assert_eq!(long.config().unwrap().control, None, "a default that cannot be is none");
         let usual = Settings { silence_ms: Some(30_000), ..base.clone() }.config().unwrap();
-        assert_eq!(usual.transport.silence, 30_000_000, "trunks are given up no earlier");
+        assert_eq!(usual.transport.common.silence, 30_000_000, "trunks are given up no earlier");
         let patient = Settings { silence_ms: Some(0), stall_ms: Some(10), ..base }.config().unwrap();
         assert_eq!((patient.silence, patient.stall), (None, Some(10_000)));
-        assert!(patient.transport.silence > 86_400_000_000);
+        assert!(patient.transport.common.silence > 86_400_000_000);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use telegraphos_fabric::link::LinkClient;
+use telegraphos_link::LinkClient;
 
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-fabric"));

@@ -9,9 +9,9 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 
 use common::{Node, ack, serve, traffic, wait};
-use telegraphos_fabric::link::{LinkClient, OUT_LIMIT};
 use telegraphos_fabric::{Config, Fabric, FabricError};
-use telegraphos_transport::listener::ListenError;
+use telegraphos_link::listener::ListenError;
+use telegraphos_link::{LinkClient, OUT_LIMIT};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};

@@ -175,7 +175,7 @@ fn a_node_of_another_switch_and_a_stranger_are_refused() {
         (trunk(2, 0, digest), Refusal::NoTrunk),
         (Frame::Alive, Refusal::Handshake),
     ] {
-        let link = telegraphos_fabric::link::LinkClient::connect(dir.path().join("trunks")).unwrap();
+        let link = telegraphos_link::LinkClient::connect(dir.path().join("trunks")).unwrap();
         let mut caller = Node::over(link, 9);
         caller.link.send(&frame).unwrap();
         caller.link.flush().unwrap();
@@ -292,7 +292,7 @@ fn a_capture_can_be_replayed() {
 /// A trunk between hosts: encrypted, and both ends have shown which process they are; one with another cluster's keys is not let in.
 #[test]
 fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
-    use telegraphos_transport::quic::QuicOptions;
+    use telegraphos_quic::QuicOptions;
     let dir = tempfile::tempdir().unwrap();
     let keys = |cluster: &str, process: &str| {
         let at = dir.path().join(cluster);

@@ -11,6 +11,8 @@ pub mod lspci;
 mod suite;
 
 #[cfg(test)]
+mod arrows;
+#[cfg(test)]
 mod gates;
 
 pub use suite::{Scale, Suite};

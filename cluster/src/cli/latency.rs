@@ -22,7 +22,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telegraphos_fabric::keys;
-use telegraphos_fabric::link::LinkClient;
+use telegraphos_link::LinkClient;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status, WindowLayout};
 

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
-use telegraphos_transport::send_queue::SendQueue;
+use telegraphos_link::send_queue::SendQueue;
 
 use super::message::{self, Desync, HEADER_LEN, Header, MAX_FDS, MAX_MESSAGE, flag};
 

@@ -14,14 +14,14 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags};
-use telegraphos_transport::listener::{ListenError, Listener};
-use telegraphos_transport::send_queue::SendQueue;
+use telegraphos_link::limit::Limiter;
+use telegraphos_link::listener::{ListenError, Listener};
+use telegraphos_link::send_queue::SendQueue;
 use telegraphos_wire::NodeId;
 
 use super::protocol::{Done, ErrorAnswer, ErrorKind, MAX_REQUEST, Request, Response};
 use super::snapshot::{FaultsView, Snapshot, Status, TopologyView};
 use super::target::{FaultSpec, Target};
-use crate::limit::Limiter;
 
 /// What a fabric offers to be asked and told. Errors name the value and what was expected.
 pub trait Controlled {

@@ -8,8 +8,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use telegraphos_fabric::link::LinkClient;
 use telegraphos_fabric::{Config, Fabric, FabricError, ShutdownHandle};
+use telegraphos_link::LinkClient;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status, WindowLayout};
 

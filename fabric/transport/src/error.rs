@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why there is no connection.
 
+use std::fmt::Display;
 use std::io;
 
-use crate::Address;
-use crate::listener::ListenError;
+use telegraphos_link::listener::ListenError;
 
-/// Why [`listen`](crate::listen) or [`connect`](crate::connect) gives nothing: what, where, why, and what to do.
+/// Why listening or connecting gives nothing: what, where, why, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No socket's file.
@@ -17,8 +17,8 @@ pub enum OpenError {
     Refused {
         /// `connect to` or `listen at`.
         action: &'static str,
-        /// The address.
-        address: Address,
+        /// The address, as it is written.
+        address: String,
         /// The reason, for programs.
         kind: io::ErrorKind,
         /// The reason.
@@ -30,17 +30,17 @@ pub enum OpenError {
 
 impl OpenError {
     /// Nothing answers at `address`.
-    pub fn connect(address: &Address, error: impl Into<io::Error>, hint: impl Into<String>) -> OpenError {
+    pub fn connect(address: &impl Display, error: impl Into<io::Error>, hint: impl Into<String>) -> OpenError {
         OpenError::refused("connect to", address, error.into(), hint.into())
     }
 
     /// `address` cannot be listened at.
-    pub fn listen(address: &Address, error: impl Into<io::Error>, hint: impl Into<String>) -> OpenError {
+    pub fn listen(address: &impl Display, error: impl Into<io::Error>, hint: impl Into<String>) -> OpenError {
         OpenError::refused("listen at", address, error.into(), hint.into())
     }
 
-    fn refused(action: &'static str, address: &Address, error: io::Error, hint: String) -> OpenError {
-        OpenError::Refused { action, address: address.clone(), kind: error.kind(), why: error.to_string(), hint }
+    fn refused(action: &'static str, address: &impl Display, error: io::Error, hint: String) -> OpenError {
+        OpenError::Refused { action, address: address.to_string(), kind: error.kind(), why: error.to_string(), hint }
     }
 
     /// The reason, for programs: `NotFound`, `ConnectionRefused` and `WouldBlock` may pass by themselves.

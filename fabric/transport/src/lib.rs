@@ -2,40 +2,36 @@
 //! Ordered byte pipes between processes, behind one trait, so that what speaks over them does not know which it has.
 //!
 //! ```text
-//!   Address ── listen ──► Acceptor ── accept ──► Transport ◄── connect ── Address
-//!                                                    │
+//!   UnixAcceptor, ... ── accept ──► Transport ◄── UnixTransport::connect, ...
+//!                                       │
 //!                 unix, in_process, ring: reliable by themselves
 //!                 datagram: RDP over UDP and Unix datagrams
 //! ```
 //!
-//! [`Transport`] has the contract, which `tests/conformance.rs` holds every transport to; `docs/transports.md` compares them.
+//! [`Transport`] has the contract; `docs/transports.md` compares the transports. QUIC is a crate of its own, `telegraphos-quic`, so that
+//! nothing here links TLS; the fabric puts the set of all together, with addresses as they are written, and its
+//! `tests/conformance.rs` holds every transport to the contract.
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
 //!
 //! `unsafe` exists in `ring/memory.rs` only.
-//!
-//! [`listener`] and [`send_queue`] serve every Unix socket of Telegraphos, links and vfio-user included; [`limit`] every log line that
-//! a peer can trigger.
 #![deny(unsafe_code)]
 
-mod address;
 mod datagram;
 mod error;
 pub mod faults;
+mod host;
 mod in_process;
-pub mod limit;
-pub mod listener;
-mod open;
-pub mod quic;
+mod options;
 mod ring;
-pub mod send_queue;
+pub mod scheme;
 mod traits;
 mod unix;
 
-pub use address::{Address, AddressError, HostPort};
-pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramTransport};
+pub use datagram::{AcceptedTransport, DatagramAcceptor, DatagramAddress, DatagramTransport};
 pub use error::OpenError;
+pub use host::HostPort;
 pub use in_process::InProcess;
-pub use open::{Options, connect, listen};
+pub use options::Options;
 pub use ring::{RingAcceptor, RingTransport};
 pub use traits::{Acceptor, AcceptorStatistics, Datagrams, Received, Transport, TransportStatistics};
 pub use unix::{UnixAcceptor, UnixTransport};

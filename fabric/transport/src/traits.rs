@@ -73,7 +73,7 @@ pub trait Transport: Send + Debug {
     }
 
     /// Who the other end has shown to be: the name, or `sha256:` and the fingerprint, by which it was accepted
-    /// ([`Peer`](crate::quic::Peer)). `None` where nobody has to show who it is, or has not yet.
+    /// (`telegraphos_quic::Peer`). `None` where nobody has to show who it is, or has not yet.
     fn peer(&self) -> Option<String> {
         None
     }

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+use telegraphos_link::listener::Listener;
+use telegraphos_link::send_queue::SendQueue;
 
-use crate::listener::Listener;
-use crate::send_queue::SendQueue;
-use crate::{Acceptor, Address, OpenError, Options, Received, Transport, TransportStatistics};
+use crate::{Acceptor, OpenError, Options, Received, Transport, TransportStatistics, scheme};
 
-/// A connected Unix stream socket of the file at `path`; not waited for. `address` is for the error.
-pub(crate) fn connect_stream(path: &Path, address: &Address) -> Result<OwnedFd, OpenError> {
+/// A connected Unix stream socket of the file at `path`; not waited for. `scheme` is for the error.
+pub(crate) fn connect_stream(path: &Path, scheme: &str) -> Result<OwnedFd, OpenError> {
     let failed = |e: Errno| {
         let hint = match e {
             Errno::NOENT => "is the process that listens there running?",
@@ -26,7 +26,7 @@ pub(crate) fn connect_stream(path: &Path, address: &Address) -> Result<OwnedFd, 
             Errno::MFILE | Errno::NFILE => "raise the limit of open files (ulimit -n)",
             _ => "is the process that listens there running?",
         };
-        OpenError::connect(address, e, hint)
+        OpenError::connect(&format_args!("{scheme}:{}", path.display()), e, hint)
     };
     let at = SocketAddrUnix::new(path).map_err(failed)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -56,7 +56,7 @@ pub struct UnixTransport {
 impl UnixTransport {
     /// Connects to the socket at `path`.
     pub fn connect(path: &Path, options: &Options) -> Result<UnixTransport, OpenError> {
-        let stream = connect_stream(path, &Address::Unix(path.to_owned()))?;
+        let stream = connect_stream(path, scheme::UNIX)?;
         Ok(UnixTransport::from_stream(stream, options))
     }
 

@@ -10,7 +10,7 @@ use super::socket::Socket;
 use super::wake::Wake;
 use super::{BATCH, RETRY, config, end_reason, fresh, give, has_news, longest, outcome, statistics, with_faults};
 use crate::faults::LinkFaults;
-use crate::{Address, Datagrams, OpenError, Options, Received, Transport, TransportStatistics};
+use crate::{DatagramAddress, Datagrams, OpenError, Options, Received, Transport, TransportStatistics};
 
 /// An RDP connection that this side opened.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct DatagramTransport {
     /// The first call has told the time.
     begun: bool,
     wake: Wake,
-    address: Address,
+    address: DatagramAddress,
     /// A datagram that the socket did not take yet; empty: none.
     pending: Vec<u8>,
     retry: Option<u64>,
@@ -34,19 +34,15 @@ pub struct DatagramTransport {
 }
 
 impl DatagramTransport {
-    /// Opens a connection to `address`, which is one of UDP or of a Unix datagram socket. The other side is asked with the first
+    /// Opens a connection to `address`. The other side is asked with the first
     /// [`flush`](Transport::flush); that nobody answers shows as an error after [`Options::silence`].
-    pub fn connect(address: &Address, options: &Options) -> Result<DatagramTransport, OpenError> {
+    pub fn connect(address: &DatagramAddress, options: &Options) -> Result<DatagramTransport, OpenError> {
         let config = config(address, options);
         let longest = longest(&config);
         let failed = |e: io::Error| OpenError::connect(address, e, "is the name right?");
         let socket = match address {
-            Address::Udp(at) => Socket::udp(address, &at.resolve().map_err(failed)?, longest)?,
-            Address::UnixDatagram(path) => Socket::unix(address, path, longest)?,
-            other => {
-                let why = io::Error::new(io::ErrorKind::Unsupported, "it is no address of datagrams");
-                return Err(OpenError::connect(other, why, "choose udp:HOST:PORT or unix-datagram:PATH"));
-            }
+            DatagramAddress::Udp(at) => Socket::udp(address, &at.resolve().map_err(failed)?, longest)?,
+            DatagramAddress::Unix(path) => Socket::unix(address, path, longest)?,
         };
         DatagramTransport::over(with_faults(socket, options.faults.as_ref()), config, address, options)
     }
@@ -55,7 +51,7 @@ impl DatagramTransport {
     pub(super) fn over(
         socket: Box<dyn Datagrams>,
         config: rdp_core::Config,
-        address: &Address,
+        address: &DatagramAddress,
         options: &Options,
     ) -> Result<DatagramTransport, OpenError> {
         let failed = |e: io::Error| OpenError::connect(address, e, "raise the limit of open files (ulimit -n)");

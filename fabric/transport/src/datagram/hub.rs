@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdp_core::{Config, Identity, Key, Listener, State};
 use rustix::net::SocketAddrAny;
+use telegraphos_link::limit::Limiter;
 
 use super::socket::{Branch, Inbox, Shared, put, receive_from};
 use super::wake::Bell;
 use super::{BATCH, RETRY, fresh, longest, with_faults};
 use crate::Datagrams;
 use crate::faults::LinkFaults;
-use crate::limit::Limiter;
 
 /// Peers without a connection that are remembered, at most.
 const STRANGERS: usize = 256;

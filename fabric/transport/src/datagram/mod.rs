@@ -13,6 +13,7 @@
 //! The side that is called has one socket for all its connections. Whichever of them (or the acceptor) is asked for bytes takes all
 //! that came out of the socket, hands it to the connections it is for, and wakes those (`wake.rs`).
 
+mod address;
 mod client;
 mod hub;
 mod server;
@@ -26,11 +27,12 @@ use std::io;
 use rdp_core::{Config, Connection, End, HEADER_LEN, Identity, State};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+pub use address::DatagramAddress;
 pub use client::DatagramTransport;
 pub use server::{AcceptedTransport, DatagramAcceptor};
 
 use crate::faults::{FaultyDatagrams, LinkFaults};
-use crate::{Address, Datagrams, Options, Received, TransportStatistics};
+use crate::{Datagrams, Options, Received, TransportStatistics};
 
 /// Payload of a segment over UDP: with its header and those of UDP and IPv6, it fits a frame of Ethernet.
 const UDP_MTU: u16 = 1400;
@@ -42,8 +44,8 @@ const RETRY: u64 = 200;
 const BATCH: usize = 256;
 
 /// The protocol's parameters for connections at an address.
-fn config(address: &Address, options: &Options) -> Config {
-    let mtu = if matches!(address, Address::Udp(_)) { UDP_MTU } else { UNIX_MTU };
+fn config(address: &DatagramAddress, options: &Options) -> Config {
+    let mtu = if matches!(address, DatagramAddress::Udp(_)) { UDP_MTU } else { UNIX_MTU };
     let buffer = options.buffer.max(usize::from(mtu));
     let default = Config::default();
     Config {
@@ -77,7 +79,7 @@ fn fresh() -> io::Result<Identity> {
 }
 
 /// What a connection has for its user: bytes, nothing, the end. That there never was anybody is an error.
-fn outcome(connection: &mut Connection, buffer: &mut [u8], address: &Address) -> io::Result<Received> {
+fn outcome(connection: &mut Connection, buffer: &mut [u8], address: &DatagramAddress) -> io::Result<Received> {
     match connection.receive(buffer) {
         0 => {}
         count => return Ok(Received::Bytes(count)),

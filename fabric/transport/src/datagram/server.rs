@@ -5,14 +5,16 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use rdp_core::Key;
+use telegraphos_link::listener::Listener;
 
 use super::hub::{Hub, SharedHub};
 use super::socket::bind_udp;
 use super::wake::Wake;
 use super::{config, end_reason, give, has_news, outcome, statistics};
 use crate::faults::LinkFaults;
-use crate::listener::Listener;
-use crate::{Acceptor, AcceptorStatistics, Address, OpenError, Options, Received, Transport, TransportStatistics};
+use crate::{
+    Acceptor, AcceptorStatistics, DatagramAddress, OpenError, Options, Received, Transport, TransportStatistics,
+};
 
 /// Where RDP connections of others come in. As long as it lives it must be served, for its connections' sake too: peers that
 /// are setting up a connection, and what connections whose transport was dropped have not delivered.
@@ -20,34 +22,30 @@ use crate::{Acceptor, AcceptorStatistics, Address, OpenError, Options, Received,
 pub struct DatagramAcceptor {
     hub: SharedHub,
     wake: Wake,
-    address: Address,
+    address: DatagramAddress,
     /// The file of a Unix socket.
     _file: Option<Listener>,
 }
 
 impl DatagramAcceptor {
-    /// Listens at `address`, which is one of UDP or of a Unix datagram socket.
-    pub fn bind(address: &Address, options: &Options) -> Result<DatagramAcceptor, OpenError> {
+    /// Listens at `address`.
+    pub fn bind(address: &DatagramAddress, options: &Options) -> Result<DatagramAcceptor, OpenError> {
         let failed = |e: io::Error| OpenError::listen(address, e, "raise the limit of open files (ulimit -n)");
         let mut address = address.clone();
         let (socket, file) = match &mut address {
-            Address::Udp(at) => {
+            DatagramAddress::Udp(at) => {
                 let resolved = at.resolve();
-                let resolved =
-                    resolved.map_err(|e| OpenError::listen(&Address::Udp(at.clone()), e, "is the name right?"))?;
-                let socket = bind_udp(&Address::Udp(at.clone()), &resolved)?;
+                let resolved = resolved
+                    .map_err(|e| OpenError::listen(&DatagramAddress::Udp(at.clone()), e, "is the name right?"))?;
+                let socket = bind_udp(&DatagramAddress::Udp(at.clone()), &resolved)?;
                 if let Ok(bound) = rustix::net::getsockname(&socket).and_then(std::net::SocketAddr::try_from) {
                     at.port = bound.port();
                 }
                 (socket, None)
             }
-            Address::UnixDatagram(path) => {
+            DatagramAddress::Unix(path) => {
                 let file = Listener::bind_datagram(path, options.named)?;
                 (file.fd().try_clone_to_owned().map_err(failed)?, Some(file))
-            }
-            other => {
-                let why = io::Error::new(io::ErrorKind::Unsupported, "it is no address of datagrams");
-                return Err(OpenError::listen(other, why, "choose udp:HOST:PORT or unix-datagram:PATH"));
             }
         };
         let config = config(&address, options);
@@ -57,7 +55,7 @@ impl DatagramAcceptor {
     }
 
     /// Where it listens: if any free port was asked for, the one that it has got.
-    pub fn address(&self) -> &Address {
+    pub fn address(&self) -> &DatagramAddress {
         &self.address
     }
 }
@@ -125,7 +123,7 @@ pub struct AcceptedTransport {
     hub: SharedHub,
     key: Key,
     wake: Wake,
-    address: Address,
+    address: DatagramAddress,
     /// The socket was found empty, and nothing else happened since.
     dry: bool,
     /// That the connection is over.

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::{Address, Datagrams, OpenError, TransportStatistics};
+use crate::{DatagramAddress, Datagrams, OpenError, TransportStatistics};
 
 /// Bytes that the kernel is asked to keep; it gives what it is allowed to (`net.core.rmem_max`).
 const KERNEL_BUFFER: usize = 4 << 20;
@@ -62,7 +62,7 @@ fn family(of: &SocketAddr) -> AddressFamily {
 }
 
 /// A socket that is called: bound to the first of these addresses that can be.
-pub(super) fn bind_udp(address: &Address, at: &[SocketAddr]) -> Result<OwnedFd, OpenError> {
+pub(super) fn bind_udp(address: &DatagramAddress, at: &[SocketAddr]) -> Result<OwnedFd, OpenError> {
     let mut failed = Errno::ADDRNOTAVAIL;
     for at in at {
         let bound = datagram_socket(family(at)).and_then(|fd| net::bind(&fd, at).map(|()| fd));
@@ -92,7 +92,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn udp(address: &Address, to: &[SocketAddr], longest: usize) -> Result<Socket, OpenError> {
+    pub(super) fn udp(address: &DatagramAddress, to: &[SocketAddr], longest: usize) -> Result<Socket, OpenError> {
         let mut failed = Errno::ADDRNOTAVAIL;
         for to in to {
             let connected = datagram_socket(family(to)).and_then(|fd| net::connect(&fd, to).map(|()| fd));
@@ -106,7 +106,7 @@ impl Socket {
 
     /// The kernel gives it a name without a file, by which it is answered; being connected, it takes datagrams of the socket at
     /// `path` only.
-    pub(super) fn unix(address: &Address, path: &std::path::Path, longest: usize) -> Result<Socket, OpenError> {
+    pub(super) fn unix(address: &DatagramAddress, path: &std::path::Path, longest: usize) -> Result<Socket, OpenError> {
         let failed = |e: Errno| {
             let hint = match e {
                 Errno::CONNREFUSED => "the process that listened there has ended: start it again",

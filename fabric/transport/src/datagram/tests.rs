@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `tests/conformance.rs` does not ask of every transport: restarts, silence, many peers of one socket, strangers.
+//! What the fabric's `tests/conformance.rs` does not ask of every transport: restarts, silence, many peers of one socket, strangers.
 
 use std::os::fd::BorrowedFd;
 
@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 use crate::faults::FaultPlan;
-use crate::{Acceptor, Transport, connect, listen};
+use crate::{Acceptor, Transport, UnixAcceptor};
 
 /// A clock that runs when a test says so, in steps of what it waits.
 struct Clock(u64);
@@ -58,10 +58,14 @@ impl End {
     }
 }
 
+fn udp(at: &str) -> DatagramAddress {
+    DatagramAddress::Udp(at.parse().unwrap())
+}
+
 struct World {
     clock: Clock,
     acceptor: Box<dyn Acceptor>,
-    address: Address,
+    address: DatagramAddress,
     options: Options,
     clients: Vec<End>,
     servers: Vec<End>,
@@ -74,8 +78,8 @@ impl World {
     fn new(kind: &str, options: Options) -> World {
         let dir = tempfile::tempdir().unwrap();
         let address = match kind {
-            "udp" => "udp:127.0.0.1:0".parse().unwrap(),
-            _ => Address::UnixDatagram(dir.path().join("s")),
+            "udp" => udp("127.0.0.1:0"),
+            _ => DatagramAddress::Unix(dir.path().join("s")),
         };
         let acceptor = DatagramAcceptor::bind(&address, &options).unwrap();
         let address = acceptor.address().clone();
@@ -85,7 +89,7 @@ impl World {
 
     fn open(&mut self, name: u64, out: &[u8]) -> usize {
         let options = Options { name, ..self.options.clone() };
-        self.clients.push(End::new(connect(&self.address, &options).unwrap(), out));
+        self.clients.push(End::new(Box::new(DatagramTransport::connect(&self.address, &options).unwrap()), out));
         self.clients.len() - 1
     }
 
@@ -207,8 +211,8 @@ fn i16_a_restarted_server_is_reported_to_its_clients() {
         link.set("down".parse().unwrap());
         world.servers.clear();
         // The old socket first: its port and its file are free then.
-        world.acceptor = Box::new(DatagramAcceptor::bind(&"udp:127.0.0.1:0".parse().unwrap(), &world.options).unwrap());
-        world.acceptor = listen(&world.address, &world.options).unwrap();
+        world.acceptor = Box::new(DatagramAcceptor::bind(&udp("127.0.0.1:0"), &world.options).unwrap());
+        world.acceptor = Box::new(DatagramAcceptor::bind(&world.address, &world.options).unwrap());
         link.set(FaultPlan::default());
         world.clients[0].out = b"for the dead".to_vec();
         world.until("told", |w| w.clients[0].ended);
@@ -335,7 +339,7 @@ fn strangers_are_counted_and_harm_nobody() {
     let mut world = World::new("udp", Options::default());
     world.open(0, b"hello");
     world.until("set up", |w| w.servers.len() == 1);
-    let Address::Udp(at) = world.address.clone() else { panic!("not UDP") };
+    let DatagramAddress::Udp(at) = world.address.clone() else { panic!("not UDP") };
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     for n in 0..300usize {
         stranger.send_to(&text(n as u8, n * 7), (at.host.as_str(), at.port)).unwrap();
@@ -351,24 +355,26 @@ fn strangers_are_counted_and_harm_nobody() {
 #[test]
 fn addresses_that_cannot_be_used_say_why() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { allow_insecure: true, ..Options::default() };
+    let options = Options::default();
+    let connect = DatagramTransport::connect;
+    let listen = DatagramAcceptor::bind;
     let error = |result: Result<(), crate::OpenError>| result.unwrap_err().to_string();
-    let missing = Address::UnixDatagram(dir.path().join("none"));
+    let missing = DatagramAddress::Unix(dir.path().join("none"));
     let text = error(connect(&missing, &options).map(drop));
     assert!(text.contains("is the process that listens there running?") && text.contains("none"), "{text}");
     let world = World::new("udp", Options::default());
     let text = error(listen(&world.address, &options).map(drop));
     assert!(text.contains("another process has this port"), "{text}");
-    let text = error(listen(&"udp:192.0.2.1:7000".parse().unwrap(), &options).map(drop));
+    let text = error(listen(&udp("192.0.2.1:7000"), &options).map(drop));
     assert!(text.contains("this host does not have this address"), "{text}");
     // A file with mode 0600, which goes with the acceptor; a live one is refused.
     let path = dir.path().join("s");
-    let acceptor = listen(&Address::UnixDatagram(path.clone()), &options).unwrap();
+    let acceptor = listen(&DatagramAddress::Unix(path.clone()), &options).unwrap();
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let text = error(listen(&Address::UnixDatagram(path.clone()), &options).map(drop));
+    let text = error(listen(&DatagramAddress::Unix(path.clone()), &options).map(drop));
     assert!(text.contains("another process is listening"), "{text}");
-    let text = error(listen(&Address::Unix(path.clone()), &options).map(drop));
+    let text = error(UnixAcceptor::bind(&path, &options).map(drop));
     assert!(text.contains("another process is listening"), "{text}");
     drop(acceptor);
     assert!(!path.exists());

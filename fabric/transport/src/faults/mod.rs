@@ -30,5 +30,4 @@ pub use link::{Direction, FaultCounts, FaultEvent, FaultKind, FaultSink, LinkFau
 pub use plan::{Chance, FaultPlan, PlanError};
 pub use registry::{Faults, UnknownLink};
 pub use schedule::{Schedule, ScheduleError, Scheduled};
-pub(crate) use transport::FaultyAcceptor;
-pub use transport::FaultyTransport;
+pub use transport::{FaultyAcceptor, FaultyTransport};

@@ -238,13 +238,14 @@ impl<T: Transport> Transport for FaultyTransport<T> {
 
 /// Gives every connection the faults of one link, until [`Transport::set_faults`] gives it others.
 #[derive(Debug)]
-pub(crate) struct FaultyAcceptor<A> {
+pub struct FaultyAcceptor<A> {
     inner: A,
     link: LinkFaults,
 }
 
 impl<A: Acceptor> FaultyAcceptor<A> {
-    pub(crate) fn new(inner: A, link: LinkFaults) -> FaultyAcceptor<A> {
+    /// The connections that `inner` accepts have the faults of `link`, until [`Transport::set_faults`].
+    pub fn new(inner: A, link: LinkFaults) -> FaultyAcceptor<A> {
         FaultyAcceptor { inner, link }
     }
 }

@@ -23,12 +23,12 @@ use rustix::io::Errno;
 use rustix::net::{
     self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
+use telegraphos_link::listener::Listener;
 
 use self::memory::Memory;
 use self::protocol::{Side, Violation, Words};
-use crate::listener::Listener;
 use crate::unix::connect_stream;
-use crate::{Acceptor, Address, OpenError, Options, Received, Transport, TransportStatistics};
+use crate::{Acceptor, OpenError, Options, Received, Transport, TransportStatistics, scheme};
 
 /// First bytes of the greeting; the digit is the version of all that is described here.
 const MAGIC: [u8; 8] = *b"tg-ring1";
@@ -165,7 +165,7 @@ enum Socket {
 impl RingTransport {
     /// Connects to the acceptor at `path`.
     pub fn connect(path: &Path, options: &Options) -> Result<RingTransport, OpenError> {
-        let socket = connect_stream(path, &Address::Ring(path.to_owned()))?;
+        let socket = connect_stream(path, scheme::RING)?;
         Ok(RingTransport::new(socket, None, options))
     }
 

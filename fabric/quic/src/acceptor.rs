@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where QUIC connections come from.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use telegraphos_transport::{Acceptor, AcceptorStatistics, HostPort, OpenError, Transport};
+
+use crate::config::Engine;
+use crate::driver::{Driver, Shared};
+use crate::transport::QuicTransport;
+use crate::udp::Udp;
+use crate::waker::Waker;
+use crate::{Options, SCHEME, resolve};
+
+/// A UDP socket that serves all its connections, dropped or not: an accepted transport lives on without its acceptor.
+#[derive(Debug)]
+pub struct QuicAcceptor {
+    shared: Arc<Shared>,
+    waker: Arc<Waker>,
+    local: SocketAddr,
+}
+
+impl QuicAcceptor {
+    /// Listens at `at`.
+    pub fn bind(at: &HostPort, options: &Options) -> Result<QuicAcceptor, OpenError> {
+        let address = format!("{SCHEME}:{at}");
+        let refused = |why: io::Error, hint: &str| OpenError::listen(&address, why, hint);
+        let to = resolve(at).map_err(|e| refused(e, "name an address of this host"))?;
+        let engine = Engine::new(options, to).and_then(|engine| engine.listening().map(|c| (engine, c)));
+        let (engine, server) = engine
+            .map_err(|e| refused(io::Error::new(io::ErrorKind::InvalidInput, e), "correct it and start again"))?;
+        let udp = Udp::bind(to).map_err(|e| {
+            refused(
+                e.into(),
+                match e {
+                    rustix::io::Errno::ADDRINUSE => "another process uses this port: stop it, or choose another port",
+                    rustix::io::Errno::ADDRNOTAVAIL => {
+                        "this host does not have that address: name one of its own, or 0.0.0.0"
+                    }
+                    rustix::io::Errno::ACCESS => "ports below 1024 are for root: choose a higher one",
+                    _ => "choose another address",
+                },
+            )
+        })?;
+        let waker = Waker::new(udp.fd()).map_err(|e| refused(e.into(), "raise the limit of open files (ulimit -n)"))?;
+        let (waker, udp) = (Arc::new(waker), Arc::new(udp));
+        let local = udp.local();
+        let driver = Driver::listening(&engine, server, udp, options.common.faults.clone(), waker.clone());
+        Ok(QuicAcceptor { shared: Shared::new(driver), waker, local })
+    }
+
+    /// Where it listens: with the port that was found free, if it was to be any.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+impl Acceptor for QuicAcceptor {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.waker.fd()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.shared.lock().deadline()
+    }
+
+    fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>> {
+        let mut driver = self.shared.lock();
+        driver.pump(now, None)?;
+        let accepted = driver.accept(|udp| Ok(Arc::new(Waker::new(udp.fd())?)))?;
+        drop(driver);
+        Ok(accepted.map(|(key, waker)| {
+            Box::new(QuicTransport::accepted(self.shared.clone(), key, waker)) as Box<dyn Transport>
+        }))
+    }
+
+    fn statistics(&self) -> AcceptorStatistics {
+        self.shared.lock().accepted()
+    }
+}
+
+impl Drop for QuicAcceptor {
+    fn drop(&mut self) {
+        self.shared.lock().stop_accepting();
+    }
+}

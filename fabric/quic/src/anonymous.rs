@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Test: a peer that shows no certificate, and one that speaks another protocol.
+
+use std::sync::Arc;
+
+use quinn_proto::ClientConfig;
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use telegraphos_transport::{Acceptor, HostPort, Transport};
+
+use crate::config::{ALPN, Engine};
+use crate::driver::{Driver, Shared};
+use crate::udp::Udp;
+use crate::waker::Waker;
+use crate::{Options, QuicAcceptor, QuicOptions, QuicTransport};
+
+fn process(dir: &std::path::Path) -> QuicOptions {
+    use std::os::unix::fs::PermissionsExt;
+    let mut ca = CertificateParams::default();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["x".to_owned()]).unwrap();
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &ca).unwrap();
+    let write = |name: &str, text: String| {
+        std::fs::write(dir.join(name), text).unwrap();
+        std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
+        dir.join(name)
+    };
+    QuicOptions {
+        certificate: write("x.pem", certificate.pem()),
+        key: write("x.key", key.serialize_pem()),
+        peers_ca: Some(write("ca.pem", ca.pem())),
+        peers: vec!["x".parse().unwrap()],
+        addresses: Vec::new(),
+    }
+}
+
+/// A client that shows a certificate or not, and speaks this protocol: how its connection with a listener of ours ends.
+fn refusal(shows: bool, protocol: &[u8]) -> (String, telegraphos_transport::AcceptorStatistics) {
+    let dir = tempfile::tempdir().unwrap();
+    let quic = process(dir.path());
+    let options = Options::new(telegraphos_transport::Options::default(), Some(quic.clone()));
+    let mut acceptor = QuicAcceptor::bind(&HostPort { host: "127.0.0.1".to_owned(), port: 0 }, &options).unwrap();
+    let engine = Engine::new(&options, acceptor.local()).unwrap();
+    let credentials = quic.load().unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(engine.verifier.clone());
+    let mut tls = match shows {
+        true => tls.with_client_auth_cert(credentials.chain, credentials.key).unwrap(),
+        false => tls.with_no_client_auth(),
+    };
+    tls.alpn_protocols = vec![protocol.to_vec()];
+    let client = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let udp = Arc::new(Udp::bind("127.0.0.1:0".parse().unwrap()).unwrap());
+    let waker = Arc::new(Waker::new(udp.fd()).unwrap());
+    let (driver, key) = Driver::connecting(&engine, client, udp, None, acceptor.local(), waker.clone());
+    let mut transport = QuicTransport::accepted(Shared::new(driver), key, waker);
+    let start = std::time::Instant::now();
+    loop {
+        let now = start.elapsed().as_micros() as u64;
+        let received = transport.receive(now, &mut [0; 10]);
+        transport.flush(now).unwrap();
+        assert!(acceptor.accept(now).unwrap().is_none());
+        if let Err(error) = received {
+            acceptor.accept(now).unwrap();
+            return (error.to_string(), acceptor.statistics());
+        }
+        std::thread::sleep(std::time::Duration::from_micros(100));
+    }
+}
+
+#[test]
+fn who_shows_no_certificate_is_refused() {
+    let (error, counted) = refusal(false, ALPN);
+    assert!(error.contains("this process's certificate is missing"), "{error}");
+    assert_eq!((counted.refused, counted.accepted), (1, 0));
+}
+
+#[test]
+fn who_speaks_another_protocol_is_refused() {
+    let (error, counted) = refusal(true, b"telegraphos/99");
+    assert!(error.contains("another protocol"), "{error}");
+    assert_eq!((counted.refused, counted.accepted), (1, 0));
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who this process is and whom it accepts: options, and the files they name.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+
+/// The longest file read as a certificate or key, in bytes.
+const LONGEST: u64 = 1 << 20;
+
+/// Who this process is, and which peers it accepts. Both ends check the other one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuicOptions {
+    /// File with this process's certificate in PEM, and any between it and the CA's.
+    pub certificate: PathBuf,
+    /// File with its private key in PEM, which nobody else may read.
+    pub key: PathBuf,
+    /// File with the certificates of the CAs, in PEM, that sign the peers' certificates. Needed for peers given by name.
+    pub peers_ca: Option<PathBuf>,
+    /// The peers that are accepted: when connecting the one that is expected, when listening all that may connect.
+    pub peers: Vec<Peer>,
+    /// Addresses from which peers connect, as far as they are known when listening: handshakes from there have a guaranteed share.
+    /// Those from which a peer was authenticated last have one, too.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// A peer that is accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Peer {
+    /// By a name in its certificate (a DNS name of the subject's alternative names), which one of the CAs has signed.
+    Name(String),
+    /// By its certificate alone, of which this is the SHA-256, whoever signed it and however old it is.
+    Pinned([u8; 32]),
+}
+
+/// How a pinned peer is written: `sha256:` and 64 hexadecimal digits, colons between them allowed.
+const PIN: &str = "sha256:";
+
+impl std::str::FromStr for Peer {
+    type Err = CredentialsError;
+
+    fn from_str(text: &str) -> Result<Peer, CredentialsError> {
+        let Some(digits) = text.strip_prefix(PIN) else {
+            return match ServerName::try_from(text) {
+                Ok(ServerName::DnsName(_)) => Ok(Peer::Name(text.to_owned())),
+                _ => Err(CredentialsError::Peer(text.to_owned())),
+            };
+        };
+        let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
+        let mut pin = [0; 32];
+        if digits.len() != 2 * pin.len() {
+            return Err(CredentialsError::Peer(text.to_owned()));
+        }
+        for (byte, pair) in pin.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16).and_then(|d| u8::try_from(d).ok());
+            match (digit(0), digit(1)) {
+                (Some(high), Some(low)) => *byte = high << 4 | low,
+                _ => return Err(CredentialsError::Peer(text.to_owned())),
+            }
+        }
+        Ok(Peer::Pinned(pin))
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Name(name) => f.write_str(name),
+            Peer::Pinned(pin) => {
+                f.write_str(PIN)?;
+                pin.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+/// Why nobody can be authenticated.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// No options at all.
+    #[error(
+        "no certificate was given: name this process's certificate, its key and the CA of its peers \
+         (telegraphos-fabric keys makes them)"
+    )]
+    Missing,
+    /// Nobody to talk to.
+    #[error("no peer was named: say the name in the certificate of the other end, or its sha256:FINGERPRINT")]
+    NoPeers,
+    /// Peers by name, without the CA.
+    #[error("the peer {0} is given by name, but no CA to check it with: give the file of the CA's certificate")]
+    NoAuthority(String),
+    /// No peer's name.
+    #[error("{0:?} is no peer: expected a name as in a certificate (host-b), or sha256: and 64 hexadecimal digits")]
+    Peer(String),
+    /// Not to be read.
+    #[error("cannot read the {what} {}: {error}; name a file that this user can read", path.display())]
+    File {
+        /// Which of the files.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Others can read the key.
+    #[error(
+        "the private key {} may be read by others (mode {mode:04o}): whoever has it is this process; \
+         make a new one if others may have seen it, and chmod 600 it", path.display()
+    )]
+    Exposed {
+        /// Its path.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Something else than was expected.
+    #[error("the {what} {} {why}", path.display())]
+    Content {
+        /// Which of the files.
+        what: &'static str,
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// The TLS library refuses.
+    #[error("TLS cannot be set up: {0}")]
+    Tls(String),
+}
+
+/// The contents of the files.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    pub(crate) key: PrivateKeyDer<'static>,
+    pub(crate) authorities: RootCertStore,
+}
+
+const CERTIFICATE: &str = "certificate";
+const KEY: &str = "private key";
+const CA: &str = "CA certificate";
+
+fn read(what: &'static str, path: &Path) -> Result<(Vec<u8>, std::fs::Metadata), CredentialsError> {
+    let failed = |error| CredentialsError::File { what, path: path.to_owned(), error };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    if !meta.is_file() {
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file")));
+    }
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, LONGEST), &mut bytes).map_err(failed)?;
+    Ok((bytes, meta))
+}
+
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+    let wrong = |why: String| CredentialsError::Content { what, path: path.to_owned(), why };
+    let (bytes, _) = read(what, path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|e| wrong(format!("is no PEM file: {e}")))?;
+    if found.is_empty() {
+        return Err(wrong("holds no certificate: expected -----BEGIN CERTIFICATE-----".to_owned()));
+    }
+    Ok(found)
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
+    let (bytes, meta) = read(KEY, path)?;
+    let mode = meta.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(CredentialsError::Exposed { path: path.to_owned(), mode });
+    }
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|e| CredentialsError::Content {
+        what: KEY,
+        path: path.to_owned(),
+        why: format!("holds no private key in PEM: {e}"),
+    })
+}
+
+impl QuicOptions {
+    /// Reads the files.
+    pub(crate) fn load(&self) -> Result<Credentials, CredentialsError> {
+        if self.peers.is_empty() {
+            return Err(CredentialsError::NoPeers);
+        }
+        let mut authorities = RootCertStore::empty();
+        if let Some(path) = &self.peers_ca {
+            for certificate in certificates(CA, path)? {
+                authorities.add(certificate).map_err(|e| CredentialsError::Content {
+                    what: CA,
+                    path: path.clone(),
+                    why: format!("cannot be used: {e}"),
+                })?;
+            }
+        } else if let Some(name) = self.peers.iter().find(|peer| matches!(peer, Peer::Name(_))) {
+            return Err(CredentialsError::NoAuthority(name.to_string()));
+        }
+        Ok(Credentials { chain: certificates(CERTIFICATE, &self.certificate)?, key: key(&self.key)?, authorities })
+    }
+
+    /// What the TLS library says of certificate and key together.
+    pub(crate) fn mismatch(&self, error: &rustls::Error) -> CredentialsError {
+        match error {
+            rustls::Error::InconsistentKeys(_) => CredentialsError::Content {
+                what: KEY,
+                path: self.key.clone(),
+                why: format!(
+                    "is not the key of the certificate {}: name the two that belong together",
+                    self.certificate.display()
+                ),
+            },
+            other => CredentialsError::Tls(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_written_as_they_are_read() {
+        let pin = format!("{PIN}{}", "0aF9".repeat(16));
+        for text in ["host-b", "process_1.cluster", &pin.to_lowercase()] {
+            assert_eq!(text.parse::<Peer>().unwrap().to_string(), text);
+        }
+        let colons = format!("{PIN}{}", vec!["0A"; 32].join(":"));
+        assert_eq!(colons.parse::<Peer>().unwrap(), Peer::Pinned([10; 32]));
+        for text in
+            ["", "a b", "-", "10.0.0.1", "sha256:", "sha256:12", &format!("{PIN}{}", "zz".repeat(32)), "sha256:é"]
+        {
+            let error = text.parse::<Peer>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{text:?} is no peer")), "{error}");
+        }
+    }
+}

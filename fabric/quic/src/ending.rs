@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a connection is over, in words.
+
+use std::io;
+use std::net::SocketAddr;
+
+use quinn_proto::{ConnectionError, TransportErrorCode};
+
+/// Why a connection is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The peer has gone: it closed, was restarted, or fell silent.
+    Gone(&'static str),
+    /// It failed: why, and what to do.
+    Failed(io::ErrorKind, String),
+}
+
+impl Ending {
+    /// As an error of a call.
+    pub(crate) fn error(&self) -> io::Error {
+        match self {
+            Ending::Gone(why) => io::Error::new(io::ErrorKind::ConnectionReset, *why),
+            Ending::Failed(kind, why) => io::Error::new(*kind, why.clone()),
+        }
+    }
+}
+
+/// The alert of TLS in an error code of QUIC (RFC 9001 §4.8).
+fn alert(code: TransportErrorCode) -> Option<u8> {
+    u64::from(code).checked_sub(0x100).and_then(|alert| u8::try_from(alert).ok())
+}
+
+/// What alerts say of the certificate of the end that `whose` names, and what to do.
+fn certificate(alert: u8, whose: &str) -> Option<String> {
+    Some(match alert {
+        42 => format!(
+            "{whose} certificate names nobody who is expected: compare its name with the peers that are accepted"
+        ),
+        43 => format!("{whose} certificate is not made for this: make one with telegraphos-fabric keys"),
+        44 => format!("{whose} certificate has been revoked"),
+        45 => format!("{whose} certificate has expired, or is not valid yet: make a new one, or set the clock"),
+        46 | 49 => format!("{whose} certificate is not accepted"),
+        48 => format!(
+            "{whose} certificate is signed by an unknown CA: use one certificate authority for the whole cluster"
+        ),
+        51 => {
+            format!("a signature of {whose} certificate is wrong: certificate and key, or CA, do not belong together")
+        }
+        116 => format!("{whose} certificate is missing: every process needs one"),
+        _ => return None,
+    })
+}
+
+const ALERT_VERSION: u8 = 70;
+const ALERT_PROTOCOL: u8 = 120;
+
+fn other(alert: u8) -> Option<&'static str> {
+    match alert {
+        ALERT_VERSION | ALERT_PROTOCOL => {
+            Some("it speaks another protocol: is it a fabric of Telegraphos of the same version?")
+        }
+        _ => None,
+    }
+}
+
+/// What `reason` means for us. `established`: the connection once was; `peer`: where the other end is.
+pub(crate) fn ending(reason: &ConnectionError, established: bool, peer: SocketAddr) -> Ending {
+    use io::ErrorKind;
+    match reason {
+        ConnectionError::TimedOut if established => Ending::Gone("the peer fell silent"),
+        ConnectionError::TimedOut => Ending::Failed(
+            ErrorKind::TimedOut,
+            format!(
+                "nothing answers at quic:{peer}: is the other fabric running there, and does the network let UDP through?"
+            ),
+        ),
+        ConnectionError::Reset => Ending::Gone("the peer was restarted"),
+        ConnectionError::ApplicationClosed(_) | ConnectionError::LocallyClosed => {
+            Ending::Gone("the peer closed the connection")
+        }
+        // We refuse.
+        ConnectionError::TransportError(error) => match alert(error.code) {
+            Some(alert) => {
+                let why = certificate(alert, "its").or_else(|| other(alert).map(str::to_owned));
+                let why = why.unwrap_or_else(|| "the TLS handshake failed".to_owned());
+                Ending::Failed(ErrorKind::PermissionDenied, format!("the peer is refused: {why} ({})", error.reason))
+            }
+            None => Ending::Failed(ErrorKind::InvalidData, format!("the peer broke the protocol: {error}")),
+        },
+        // It refuses.
+        ConnectionError::ConnectionClosed(close) => match alert(close.error_code) {
+            Some(alert) => {
+                let why = certificate(alert, "this process's").or_else(|| other(alert).map(str::to_owned));
+                let why = why.unwrap_or_else(|| format!("{close}"));
+                Ending::Failed(ErrorKind::PermissionDenied, format!("the peer refuses: {why}"))
+            }
+            None if close.error_code == TransportErrorCode::NO_ERROR => Ending::Gone("the peer closed the connection"),
+            None if close.error_code == TransportErrorCode::CONNECTION_REFUSED => Ending::Failed(
+                ErrorKind::ConnectionRefused,
+                "the peer takes no more connections now: try again later".to_owned(),
+            ),
+            None if established => Ending::Gone("the peer ended the connection because of an error"),
+            None => Ending::Failed(ErrorKind::ConnectionRefused, format!("the peer ended the handshake: {close}")),
+        },
+        ConnectionError::VersionMismatch => Ending::Failed(
+            ErrorKind::Unsupported,
+            "the peer speaks no version of QUIC that this program does: is it a fabric of Telegraphos?".to_owned(),
+        ),
+        ConnectionError::CidsExhausted => {
+            Ending::Failed(ErrorKind::OutOfMemory, "there are too many connections".to_owned())
+        }
+    }
+}

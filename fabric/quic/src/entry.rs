@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One connection of a driver, as a pipe of bytes.
+
+use std::io;
+use std::sync::Arc;
+
+use quinn_proto::{
+    Connection, ConnectionHandle, Dir, Event, ReadError, ReadableError, StreamEvent, StreamId, VarInt, WriteError,
+};
+use telegraphos_transport::Received;
+
+use crate::credentials::Peer;
+use crate::ending::{Ending, ending};
+use crate::waker::Waker;
+
+/// Who has a connection.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// Nobody yet: its handshake goes on.
+    Nobody,
+    /// It waits to be accepted.
+    Queue,
+    /// A transport.
+    Transport(Arc<Waker>),
+    /// Its transport has been dropped; it ends when the peer has everything, or at this time.
+    Lingers(u64),
+}
+
+/// What came of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The peer is authenticated and streams can be opened.
+    Established,
+    /// It is over.
+    Over,
+    /// The peer has all that was sent.
+    Delivered,
+}
+
+/// A connection.
+pub(crate) struct Entry {
+    pub(crate) handle: ConnectionHandle,
+    pub(crate) connection: Connection,
+    pub(crate) owner: Owner,
+    /// When it came to be.
+    pub(crate) born: u64,
+    /// Its handshake was completed once.
+    pub(crate) established: bool,
+    /// Who the other end is.
+    pub(crate) peer: Option<Peer>,
+    /// On whose account it is, of those that others began.
+    pub(crate) charged: Option<Peer>,
+    /// Why it is over.
+    pub(crate) ending: Option<Ending>,
+    /// The engine has forgotten it.
+    pub(crate) drained: bool,
+    /// The engine may have something to send.
+    pub(crate) dirty: bool,
+    outgoing: Option<StreamId>,
+    incoming: Option<StreamId>,
+    /// There may be bytes.
+    readable: bool,
+    /// All bytes of the peer have been given out and no more will come.
+    finished: bool,
+    /// The last `send` took less than was offered, and there has been no room since.
+    short: bool,
+    /// Bytes have been taken that the peer has not acknowledged yet.
+    outstanding: bool,
+    /// Bytes that may be.
+    window: u64,
+    /// Its user waits until nothing is left to send.
+    pub(crate) waits: bool,
+    /// Bytes given out.
+    pub(crate) received: u64,
+    /// Bytes taken.
+    pub(crate) sent: u64,
+}
+
+impl Entry {
+    pub(crate) fn new(handle: ConnectionHandle, connection: Connection, owner: Owner, born: u64, window: u64) -> Entry {
+        Entry {
+            handle,
+            connection,
+            owner,
+            born,
+            established: false,
+            peer: None,
+            charged: None,
+            ending: None,
+            drained: false,
+            dirty: true,
+            outgoing: None,
+            incoming: None,
+            readable: false,
+            finished: false,
+            short: false,
+            outstanding: false,
+            window,
+            waits: false,
+            received: 0,
+            sent: 0,
+        }
+    }
+
+    /// Whether `receive` has something to say.
+    pub(crate) fn ready(&self) -> bool {
+        self.readable || self.finished || self.ending.is_some()
+    }
+
+    /// Whether its user has something to do.
+    pub(crate) fn wants_call(&self) -> bool {
+        self.ready() || (self.waits && self.idle())
+    }
+
+    /// Wakes who has it.
+    pub(crate) fn wake(&self) {
+        if let Owner::Transport(waker) = &self.owner {
+            waker.signal();
+        }
+    }
+
+    /// Takes in what the engine says. `Some` if others must know.
+    pub(crate) fn event(&mut self, event: Event) -> Option<Change> {
+        match event {
+            Event::Connected => {
+                self.established = true;
+                self.open();
+                return Some(Change::Established);
+            }
+            Event::ConnectionLost { reason } => {
+                self.ending.get_or_insert_with(|| ending(&reason, self.established, self.connection.remote_address()));
+                return Some(Change::Over);
+            }
+            Event::Stream(StreamEvent::Available { dir: Dir::Uni }) => self.open(),
+            Event::Stream(StreamEvent::Opened { dir: Dir::Uni }) => {
+                if self.incoming.is_none() {
+                    self.incoming = self.connection.streams().accept(Dir::Uni);
+                }
+                self.readable = true;
+            }
+            Event::Stream(StreamEvent::Readable { id }) => self.readable |= Some(id) == self.incoming,
+            Event::Stream(StreamEvent::Writable { .. }) => {
+                if std::mem::take(&mut self.short) {
+                    self.watch_delivery();
+                } else {
+                    self.outstanding = false;
+                }
+            }
+            Event::Stream(StreamEvent::Finished { .. } | StreamEvent::Stopped { .. }) => {
+                return Some(Change::Delivered);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn open(&mut self) {
+        if self.outgoing.is_none() {
+            self.outgoing = self.connection.streams().open(Dir::Uni);
+            self.short = false;
+        }
+    }
+
+    /// Bytes that are here.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        let len = if self.readable { self.take(buffer) } else { 0 };
+        if len > 0 {
+            self.received += len as u64;
+            return Ok(Received::Bytes(len));
+        }
+        match &self.ending {
+            _ if self.finished => Ok(Received::End),
+            Some(Ending::Gone(_)) => Ok(Received::End),
+            Some(failed) => Err(failed.error()),
+            None => Ok(Received::Nothing),
+        }
+    }
+
+    fn take(&mut self, buffer: &mut [u8]) -> usize {
+        let Some(id) = self.incoming else {
+            self.readable = false;
+            return 0;
+        };
+        let mut stream = self.connection.recv_stream(id);
+        let mut chunks = match stream.read(true) {
+            Ok(chunks) => chunks,
+            // It was read to its end before; it is never read out of order.
+            Err(ReadableError::ClosedStream | ReadableError::IllegalOrderedRead) => {
+                (self.readable, self.finished) = (false, true);
+                return 0;
+            }
+        };
+        let mut len = 0;
+        while len < buffer.len() {
+            match chunks.next(buffer.len() - len) {
+                Ok(Some(chunk)) => {
+                    buffer[len..len + chunk.bytes.len()].copy_from_slice(&chunk.bytes);
+                    len += chunk.bytes.len();
+                }
+                Ok(None) | Err(ReadError::Reset(_)) => {
+                    (self.readable, self.finished) = (false, true);
+                    break;
+                }
+                Err(ReadError::Blocked) => {
+                    self.readable = false;
+                    break;
+                }
+            }
+        }
+        self.dirty |= chunks.finalize().should_transmit();
+        len
+    }
+
+    /// Queues bytes: how many were taken.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.ending {
+            // As with any pipe, the end is told by `receive`, behind the last bytes; nobody will read these.
+            Some(Ending::Gone(_)) => return Ok(bytes.len()),
+            Some(failed) => return Err(failed.error()),
+            None => {}
+        }
+        let Some(id) = self.outgoing else {
+            self.short = !bytes.is_empty();
+            self.waits |= self.short;
+            return Ok(0);
+        };
+        self.connection.set_send_window(self.window);
+        let mut stream = self.connection.send_stream(id);
+        let mut taken = 0;
+        while taken < bytes.len() {
+            match stream.write(&bytes[taken..]) {
+                Ok(more) => taken += more,
+                // Only having said so, the engine tells when there is room again: so it is asked until it does.
+                Err(WriteError::Blocked) => break,
+                // The peer has dropped its end.
+                Err(WriteError::Stopped(_) | WriteError::ClosedStream) => return Ok(bytes.len()),
+            }
+        }
+        self.short = taken < bytes.len();
+        self.waits |= self.short;
+        self.dirty |= taken > 0;
+        self.outstanding |= taken > 0;
+        self.sent += taken as u64;
+        if self.outstanding && !self.short {
+            self.watch_delivery();
+        }
+        Ok(taken)
+    }
+
+    /// Lets the engine tell, by the next `Writable`, when the peer has acknowledged everything: then there is room in a window of one
+    /// byte. It does not say so otherwise.
+    fn watch_delivery(&mut self) {
+        let Some(id) = self.outgoing else { return };
+        self.connection.set_send_window(1);
+        self.outstanding = matches!(self.connection.send_stream(id).write(&[]), Err(WriteError::Blocked));
+    }
+
+    /// Whether the peer has everything, and there is room.
+    pub(crate) fn idle(&self) -> bool {
+        self.ending.is_some() || (self.outgoing.is_some() && !self.short && !self.outstanding)
+    }
+
+    /// Its transport was dropped: nothing more is read or written. True if nothing needs to be delivered any more.
+    pub(crate) fn finish(&mut self) -> bool {
+        self.dirty = true;
+        if let Some(id) = self.incoming {
+            // Fails if the peer has finished too.
+            let _ = self.connection.recv_stream(id).stop(VarInt::from_u32(0));
+        }
+        match self.outgoing {
+            Some(id) if self.ending.is_none() => self.connection.send_stream(id).finish().is_err(),
+            _ => true,
+        }
+    }
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry")
+            .field("remote", &self.connection.remote_address())
+            .field("owner", &self.owner)
+            .field("peer", &self.peer)
+            .field("established", &self.established)
+            .field("ending", &self.ending)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One end of a QUIC connection as a [`Transport`].
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use telegraphos_transport::faults::LinkFaults;
+use telegraphos_transport::{HostPort, OpenError, Received, Transport, TransportStatistics};
+
+use crate::config::Engine;
+use crate::driver::{Driver, Key, Shared};
+use crate::udp::Udp;
+use crate::waker::Waker;
+use crate::{Options, SCHEME, resolve};
+
+/// One end of a QUIC connection. It exists before its handshake is complete when connecting (until then it takes no bytes), and only
+/// after it when accepted.
+#[derive(Debug)]
+pub struct QuicTransport {
+    shared: Arc<Shared>,
+    key: Key,
+    waker: Arc<Waker>,
+}
+
+impl QuicTransport {
+    /// Begins to connect to `at`.
+    pub fn connect(at: &HostPort, options: &Options) -> Result<QuicTransport, OpenError> {
+        let address = format!("{SCHEME}:{at}");
+        let refused = |why: io::Error, hint: &str| OpenError::connect(&address, why, hint);
+        let to = resolve(at).map_err(|e| refused(e, "name a host that the hosts file or the name server knows"))?;
+        let engine = Engine::new(options, to).and_then(|engine| engine.connecting().map(|c| (engine, c)));
+        let (engine, client) = engine
+            .map_err(|e| refused(io::Error::new(io::ErrorKind::InvalidInput, e), "correct it and start again"))?;
+        let any = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let udp = Udp::bind(SocketAddr::new(any, 0))
+            .map_err(|e| refused(e.into(), "raise the limit of open files (ulimit -n), or free ports"))?;
+        let waker = Waker::new(udp.fd()).map_err(|e| refused(e.into(), "raise the limit of open files (ulimit -n)"))?;
+        let waker = Arc::new(waker);
+        let udp = Arc::new(udp);
+        let (driver, key) = Driver::connecting(&engine, client, udp, options.common.faults.clone(), to, waker.clone());
+        Ok(QuicTransport { shared: Shared::new(driver), key, waker })
+    }
+
+    pub(crate) fn accepted(shared: Arc<Shared>, key: Key, waker: Arc<Waker>) -> QuicTransport {
+        QuicTransport { shared, key, waker }
+    }
+}
+
+impl Transport for QuicTransport {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.waker.fd()
+    }
+
+    fn wants_write(&self) -> bool {
+        // The descriptor becomes readable by room in the socket too, when something waits for it.
+        false
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        self.shared.lock().deadline()
+    }
+
+    fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received> {
+        self.shared.lock().receive(self.key, now, buffer)
+    }
+
+    fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize> {
+        self.shared.lock().send(self.key, now, bytes)
+    }
+
+    fn flush(&mut self, now: u64) -> io::Result<bool> {
+        self.shared.lock().flush(self.key, now)
+    }
+
+    fn end_reason(&self) -> Option<&'static str> {
+        self.shared.lock().end_reason(self.key)
+    }
+
+    fn peer(&self) -> Option<String> {
+        self.shared.lock().peer(self.key)
+    }
+
+    fn set_faults(&mut self, link: &LinkFaults) -> bool {
+        self.shared.lock().set_faults(self.key, link)
+    }
+
+    fn statistics(&self) -> TransportStatistics {
+        self.shared.lock().statistics(self.key)
+    }
+}
+
+impl Drop for QuicTransport {
+    fn drop(&mut self) {
+        self.shared.lock().release(self.key);
+    }
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One connection: frames in and out of a transport.
+
+use std::io;
+
+use telegraphos_link::Input;
+use telegraphos_transport::{Received, Transport};
+use telegraphos_wire::NodeId;
+use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
+
+use super::turns::Flow;
+
+/// Frames of the largest size that one connection's output buffer holds: 2 MiB.
+pub(super) const OUT_ROOM: usize = (2 << 20) / MAX_LEN;
+
+/// Bytes that one flush hands on at most; the rest waits for the next round of the loop.
+const MOST_AT_ONCE: usize = 256 << 10;
+
+/// Whose connection it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// No frame yet: not even the switch that it belongs to is known.
+    Stranger,
+    /// Of a HIB that its switch has not welcomed yet.
+    Joining,
+    /// Of a HIB.
+    Link,
+    /// Of another process that has called at an acceptor, by its index, and not said for which trunk.
+    Caller(usize),
+    /// The end of a trunk, by its index.
+    Trunk(usize),
+}
+
+impl Role {
+    /// Whether it is known whose it is: it is a flow of its own.
+    pub(super) fn is_identified(self) -> bool {
+        matches!(self, Role::Link | Role::Trunk(_))
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) transport: Box<dyn Transport>,
+    input: Input,
+    /// A frame that must wait.
+    waiting: Option<Frame>,
+    output: Vec<u8>,
+    /// Bytes of `output` that the transport has taken.
+    taken: usize,
+    /// The switch here that it belongs to, by its index.
+    pub(super) switch: usize,
+    pub(super) role: Role,
+    /// Its transport has a place for faults.
+    pub(super) faulty: bool,
+    /// Watched for writable.
+    pub(super) watched: bool,
+    /// In the list of connections to flush.
+    pub(super) touched: bool,
+    /// To be ended once its output was offered to the transport.
+    pub(super) closing: bool,
+    /// Its turns in the loop, once it is identified.
+    pub(super) flow: Flow,
+    /// It waits for a turn.
+    pub(super) queued: bool,
+    /// The other end has hung up: it is read to its end.
+    pub(super) ended: bool,
+    /// It cannot be sent to.
+    pub(super) broken: bool,
+    /// The node whose it is.
+    pub(super) node: Option<NodeId>,
+    /// It is not read until then.
+    pub(super) rests_until: Option<u64>,
+    /// The process that connected, on whose account it is, if it came by the listener.
+    pub(super) process: Option<u32>,
+    /// It is on the account of what has not been identified.
+    pub(super) unidentified: bool,
+    /// Order of acceptance.
+    pub(super) number: u64,
+    /// When the first probe was queued that the other end has not answered.
+    probed: Option<u64>,
+    /// Microseconds that the last answer to a probe took.
+    answered_after: Option<u64>,
+}
+
+impl Connection {
+    pub(super) fn new(transport: Box<dyn Transport>, switch: usize, role: Role, number: u64) -> Connection {
+        Connection {
+            transport,
+            // Room for a hello; more when it is known whose it is.
+            input: if role.is_identified() { Input::new() } else { Input::small() },
+            waiting: None,
+            output: Vec::new(),
+            taken: 0,
+            switch,
+            role,
+            faulty: false,
+            watched: false,
+            touched: false,
+            closing: false,
+            flow: Flow::default(),
+            queued: false,
+            ended: false,
+            broken: false,
+            node: None,
+            rests_until: None,
+            process: None,
+            unidentified: false,
+            number,
+            probed: None,
+            answered_after: None,
+        }
+    }
+
+    /// Whether it is not read. What has hung up is read to its end at once.
+    pub(super) fn rests(&self) -> bool {
+        self.rests_until.is_some() && !self.ended
+    }
+
+    /// One receive.
+    pub(super) fn fill(&mut self, now: u64) -> io::Result<Received> {
+        let received = self.transport.receive(now, self.input.space())?;
+        if let Received::Bytes(n) = received {
+            self.input.filled(n);
+        }
+        Ok(received)
+    }
+
+    /// The next whole frame.
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        match self.waiting.take() {
+            Some(frame) => Ok(Some(frame)),
+            None => self.input.next(),
+        }
+    }
+
+    /// A frame that must wait: it is the next again.
+    pub(super) fn put_back(&mut self, frame: Frame) {
+        self.waiting = Some(frame);
+    }
+
+    /// Whether there is no room for what would make the bytes that are there a frame.
+    pub(super) fn is_full(&mut self) -> bool {
+        self.input.space().is_empty()
+    }
+
+    /// It is known whose it is: frames of any size may come.
+    pub(super) fn identified(&mut self, role: Role) {
+        self.role = role;
+        self.input.grow();
+    }
+
+    /// Bytes that have come and are no frame yet, or never will be.
+    pub(super) fn unread(&self) -> &[u8] {
+        self.input.unread()
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn queue(&mut self, frame: &Frame) -> usize {
+        frame.encode(&mut self.output)
+    }
+
+    /// A probe was queued.
+    pub(super) fn probed(&mut self, now: u64) {
+        self.probed.get_or_insert(now);
+    }
+
+    /// Whether a probe would measure something.
+    pub(super) fn may_probe(&self) -> bool {
+        self.probed.is_none() && self.room() > 0
+    }
+
+    /// The other end has answered a probe.
+    pub(super) fn alive(&mut self, now: u64) {
+        if let Some(at) = self.probed.take() {
+            self.answered_after = Some(now.saturating_sub(at).max(1));
+        }
+    }
+
+    /// Microseconds of a round trip: what the transport measures, or else how long the last probe took.
+    pub(super) fn round_trip(&self) -> Option<u64> {
+        self.transport.statistics().round_trip.or(self.answered_after)
+    }
+
+    /// Frames of the largest size for which there is room.
+    pub(super) fn room(&self) -> usize {
+        OUT_ROOM.saturating_sub((self.output.len() - self.taken).div_ceil(MAX_LEN))
+    }
+
+    /// Hands on what is queued as far as the transport takes it. True if it took all it may at once and there is more.
+    pub(super) fn flush(&mut self, now: u64) -> io::Result<bool> {
+        let mut handed_on = 0;
+        loop {
+            let taken = match self.output.len() - self.taken {
+                0 => 0,
+                _ => self.transport.send(now, &self.output[self.taken..])?,
+            };
+            self.taken += taken;
+            handed_on += taken;
+            if self.taken == self.output.len() {
+                self.output.clear();
+                self.taken = 0;
+            } else if self.taken >= self.output.len() / 2 {
+                // Moving the rest costs no more than handing it on did.
+                self.output.drain(..self.taken);
+                self.taken = 0;
+            }
+            // Room there is of use only if something waits for it here.
+            if !self.transport.flush(now)? || self.output.is_empty() || taken == 0 {
+                return Ok(false);
+            }
+            if handed_on >= MOST_AT_ONCE {
+                return Ok(true);
+            }
+        }
+    }
+}

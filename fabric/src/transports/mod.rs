@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The set of transports: which there are, how their addresses are written, and from an address to a connection.
+//!
+//! ```text
+//!   Address ── listen ──► Acceptor ── accept ──► Transport ◄── connect ── Address
+//! ```
+//!
+//! `telegraphos_transport` and `telegraphos_quic` have the transports, of which neither knows the others; a new one is added here, and to
+//! `tests/conformance.rs`, which holds each to the contract of [`Transport`](telegraphos_transport::Transport).
+
+mod address;
+mod open;
+
+pub use address::{Address, AddressError};
+pub use open::{Options, connect, listen};

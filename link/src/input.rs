@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames out of a stream of bytes.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use rustix::net::{self, RecvFlags};
+use telegraphos_wire::link::{Frame, FrameError};
+
+/// Bytes asked for in one receive.
+pub const BATCH: usize = 64 << 10;
+/// The same before it is known whose the stream is.
+const HELLO_BATCH: usize = 512;
+
+/// Frames decoded from the bytes of a stream, which arrive in any pieces. Holds at most [`BATCH`] bytes.
+#[derive(Debug)]
+pub struct Input {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+impl Default for Input {
+    fn default() -> Self {
+        Input::new()
+    }
+}
+
+impl Input {
+    /// Room for [`BATCH`] bytes.
+    pub fn new() -> Self {
+        Input { bytes: vec![0; BATCH].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// With room for no more than a hello, and what may follow it at once.
+    pub fn small() -> Self {
+        Input { bytes: vec![0; HELLO_BATCH].into_boxed_slice(), start: 0, end: 0 }
+    }
+
+    /// From now on there is room for everything.
+    pub fn grow(&mut self) {
+        if self.bytes.len() < BATCH {
+            let mut bytes = vec![0; BATCH];
+            bytes[..self.end].copy_from_slice(&self.bytes[..self.end]);
+            self.bytes = bytes.into_boxed_slice();
+        }
+    }
+
+    /// Where the next bytes belong; empty only if there is room for no more than a hello.
+    pub fn space(&mut self) -> &mut [u8] {
+        // What is left of an incomplete frame is shorter than a frame, so there is always room for the rest in `BATCH` bytes.
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        &mut self.bytes[self.end..]
+    }
+
+    /// Bytes that are there and were not taken as frames.
+    pub fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// So many bytes are there.
+    pub fn filled(&mut self, bytes: usize) {
+        self.end = (self.end + bytes).min(self.bytes.len());
+    }
+
+    /// One receive into the free space. `Ok(None)` if nothing is there, `Ok(Some(0))` at the end of the stream.
+    pub(crate) fn fill(&mut self, fd: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+        loop {
+            match net::recv(fd, self.space(), RecvFlags::DONTWAIT) {
+                Ok((_, n)) => {
+                    self.filled(n);
+                    return Ok(Some(n));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// The next whole frame, if there is one. Bytes that are no frame are an error, after which the stream must be dropped.
+    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        match Frame::decode(&self.bytes[self.start..self.end])? {
+            Some((frame, used)) => {
+                self.start += used;
+                Ok(Some(frame))
+            }
+            None => Ok(None),
+        }
+    }
+}

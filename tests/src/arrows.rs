@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The arrows between crates are those of `docs/architecture.md`, and no process links what it does not need.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The page with the arrows.
+const PAGE: &str = "docs/architecture.md";
+/// How the block of arrows begins there.
+const BLOCK: &str = "```text arrows";
+/// TLS, and what makes certificates.
+const TLS: [&str; 5] = ["quinn-proto", "rcgen", "ring", "rustls", "time"];
+/// Metrics, HTTP and files in PEM.
+const CLIENTS: [&str; 3] = ["httparse", "pem", "prometheus-client"];
+/// Files, sockets, processes and logs.
+const OUTSIDE: [&str; 4] = ["libc", "log", "nix", "rustix"];
+
+/// What crates must not link, by themselves or through others.
+const NOT_LINKED: [(&str, &[&[&str]]); 9] = [
+    ("telegraphos-device", &[&TLS, &CLIENTS]),
+    ("telegraphos-link", &[&TLS, &CLIENTS]),
+    ("telegraphos-service", &[&TLS, &CLIENTS]),
+    ("telegraphos-transport", &[&TLS, &CLIENTS]),
+    ("telegraphos-wire", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("telegraphos-accounts", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("hib-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("switch-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("rdp-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+];
+
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// What cargo knows of the workspace as it is locked, for this machine.
+fn metadata() -> Value {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version=1", "--offline", "--locked", "--filter-platform", &target])
+        .current_dir(root())
+        .output()
+        .expect("cargo starts");
+    assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON")
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("cargo metadata has a list {key:?}"))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("cargo metadata has a text {key:?}"))
+}
+
+/// The crates of the workspace, each with those of them that it depends on normally: not only for its tests or its build.
+fn arrows(metadata: &Value) -> Arrows {
+    let members: BTreeSet<&str> = list(metadata, "workspace_members").iter().filter_map(Value::as_str).collect();
+    let ours = list(metadata, "packages").iter().filter(|package| members.contains(text(package, "id")));
+    let ours: Vec<&Value> = ours.collect();
+    let names: BTreeSet<&str> = ours.iter().map(|package| text(package, "name")).collect();
+    let of = |package: &Value| {
+        let normal = list(package, "dependencies").iter().filter(|dependency| dependency["kind"].is_null());
+        normal.map(|dependency| text(dependency, "name")).filter(|name| names.contains(name)).map(str::to_owned).collect()
+    };
+    ours.iter().map(|package| (text(package, "name").to_owned(), of(package))).collect()
+}
+
+/// The arrows that the page has, as `crate -> crate, crate`, and a crate that depends on none by its name alone; with the line of each.
+fn documented(page: &str) -> Result<BTreeMap<String, (usize, BTreeSet<String>)>, String> {
+    let mut lines = page.lines().enumerate().skip_while(|(_, line)| *line != BLOCK).skip(1);
+    let mut found = BTreeMap::new();
+    loop {
+        let Some((at, line)) = lines.next() else { return Err(format!("{PAGE}: no block {BLOCK} that ends")) };
+        if line == "```" {
+            return Ok(found);
+        }
+        let (name, to) = line.split_once("->").unwrap_or((line, ""));
+        let to = to.split(',').map(str::trim).filter(|to| !to.is_empty()).map(str::to_owned).collect();
+        if found.insert(name.trim().to_owned(), (at + 1, to)).is_some() {
+            return Err(format!("{PAGE}:{}: {} has a second line", at + 1, name.trim()));
+        }
+    }
+}
+
+fn line(name: &str, to: &BTreeSet<String>) -> String {
+    let to: Vec<&str> = to.iter().map(String::as_str).collect();
+    if to.is_empty() { name.to_owned() } else { format!("{name} -> {}", to.join(", ")) }
+}
+
+/// Where page and workspace differ.
+fn differences(page: &str, arrows: &Arrows) -> Vec<String> {
+    let documented = match documented(page) {
+        Ok(documented) => documented,
+        Err(why) => return vec![why],
+    };
+    let missing = arrows.iter().filter(|(name, _)| !documented.contains_key(*name));
+    let missing = missing.map(|(name, to)| format!("{PAGE}: a line is missing: {}", line(name, to)));
+    let wrong = documented.iter().filter_map(|(name, (at, to))| match arrows.get(name) {
+        None => Some(format!("{PAGE}:{at}: the workspace has no crate {name:?}: remove the line")),
+        Some(found) if found != to => Some(format!("{PAGE}:{at}: expected {}", line(name, found))),
+        Some(_) => None,
+    });
+    missing.chain(wrong).collect()
+}
+
+/// Names of everything that a crate links: itself, its normal dependencies, and theirs.
+fn linked(metadata: &Value, name: &str) -> BTreeSet<String> {
+    let packages = list(metadata, "packages");
+    let names: BTreeMap<&str, &str> = packages.iter().map(|p| (text(p, "id"), text(p, "name"))).collect();
+    let nodes: BTreeMap<&str, &Value> =
+        list(&metadata["resolve"], "nodes").iter().map(|node| (text(node, "id"), node)).collect();
+    let mut waiting: Vec<&str> = names.iter().filter(|(_, found)| **found == name).map(|(id, _)| *id).collect();
+    assert!(!waiting.is_empty(), "there is no crate {name:?}");
+    let mut seen = BTreeSet::new();
+    while let Some(id) = waiting.pop() {
+        if seen.insert(id) {
+            let node = nodes.get(id).expect("each package is resolved");
+            let normal = list(node, "deps")
+                .iter()
+                .filter(|dependency| list(dependency, "dep_kinds").iter().any(|kind| kind["kind"].is_null()));
+            waiting.extend(normal.map(|dependency| text(dependency, "pkg")));
+        }
+    }
+    seen.iter().map(|id| names[id].to_owned()).collect()
+}
+
+#[test]
+fn the_page_has_the_arrows_between_crates() {
+    let page = std::fs::read_to_string(root().join(PAGE)).expect("the page is there");
+    let wrong = differences(&page, &arrows(&metadata()));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn nothing_links_what_it_does_not_need() {
+    let metadata = metadata();
+    let all: BTreeSet<&str> = list(&metadata, "packages").iter().map(|package| text(package, "name")).collect();
+    // A process that has all of it shows that the names are right.
+    let fabric = linked(&metadata, "telegraphos-fabric");
+    for name in TLS.iter().chain(&CLIENTS).chain(&OUTSIDE) {
+        assert!(all.contains(name) && fabric.contains(*name), "the fabric does not link {name}: correct the list");
+    }
+    for (name, forbidden) in NOT_LINKED {
+        let linked = linked(&metadata, name);
+        let found: Vec<&str> =
+            forbidden.iter().copied().flatten().copied().filter(|other| linked.contains(*other)).collect();
+        assert!(found.is_empty(), "{name} links {found:?}: `cargo tree -p {name} -e normal` shows through what");
+    }
+}
+
+#[test]
+fn what_differs_is_named_with_its_line() {
+    let arrows: Arrows = [("a", vec!["b", "c"]), ("b", vec![]), ("c", vec!["b"])]
+        .map(|(name, to)| (name.to_owned(), to.into_iter().map(str::to_owned).collect()))
+        .into();
+    let page = |lines: &str| format!("# Page\n{BLOCK}\n{lines}```\nc -> z\n");
+    assert_eq!(differences(&page("a -> b, c\nb\nc   -> b\n"), &arrows), Vec::<String>::new());
+    assert_eq!(differences(&page("a -> c\nb\nc -> b\n"), &arrows), [format!("{PAGE}:3: expected a -> b, c")]);
+    assert_eq!(
+        differences(&page("a -> b, c\nc -> b\nd\n"), &arrows),
+        [
+            format!("{PAGE}: a line is missing: b"),
+            format!("{PAGE}:5: the workspace has no crate \"d\": remove the line")
+        ]
+    );
+    assert_eq!(differences(&page("a\na\n"), &arrows), [format!("{PAGE}:4: a has a second line")]);
+    assert!(differences("a -> b, c", &arrows)[0].contains("no block"));
+}
