@@ -4,6 +4,14 @@
 macro_rules! statuses {
     ($( $(#[doc = $doc:literal])* $name:ident = $value:literal, $c:literal, )*) => {
         /// Result of an operation, as carried in packets, completions, latched errors and the C API.
+        ///
+        /// ```
+        /// use telegraphos_wire::Status;
+        ///
+        /// let status = Status::from_u16(7);
+        /// assert_eq!(status, Status::LinkDown);
+        /// assert_eq!(status.describe(), "This node's link to the fabric is down.");
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u16)]
         pub enum Status { $( $(#[doc = $doc])* $name = $value, )* }

@@ -49,6 +49,13 @@ impl Class {
 }
 
 /// Access rights of a grant or an import.
+///
+/// ```
+/// use telegraphos_wire::Rights;
+///
+/// let both = Rights(Rights::READ.0 | Rights::WRITE.0);
+/// assert!(both.contains(Rights::READ) && !both.contains(Rights::ATOMIC));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Rights(pub u16);
 

@@ -41,6 +41,20 @@ mod sealed {
 pub(crate) use sealed::Instructions;
 
 /// What one instruction moves: `u8`, `u16`, `u32` or `u64`.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{Remote, Result, Word};
+///
+/// /// Stores the same value to `count` words, one instruction each.
+/// fn fill<T: Word>(memory: &Remote, value: T, count: u64) -> Result<()> {
+///     (0..count).try_for_each(|index| memory.put(index * T::SIZE as u64, value))
+/// }
+/// # let memory = node.import(3, "ring").open()?;
+/// fill(&memory, 0u16, 100)?;
+/// # Ok(()) }
+/// ```
 pub trait Word: sealed::Instructions + Copy + Eq + Debug + Send + Sync + 'static {
     /// Bytes.
     const SIZE: usize = size_of::<Self>();
@@ -159,6 +173,21 @@ word!(u64, AtomicU64,
     arm: "str {value:x}, [{at}]", "ldr {value:x}, [{at}]");
 
 /// A word that atomics change: `u32` or `u64`.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{AtomicWord, Outcome, Remote, Result};
+///
+/// /// Makes a word `value` if it was 0; whether it was.
+/// fn claim<T: AtomicWord + Outcome>(memory: &Remote, offset: u64, value: T) -> Result<bool> {
+///     let zero = T::from_u64(0);
+///     Ok(memory.compare_swap(offset, zero, value)? == zero)
+/// }
+/// # let memory = node.import(3, "words").open()?;
+/// let ours = claim(&memory, 8, 1u32)?;
+/// # Ok(()) }
+/// ```
 pub trait AtomicWord: Word {}
 impl AtomicWord for u32 {}
 impl AtomicWord for u64 {}
@@ -179,6 +208,19 @@ pub(crate) fn publish() {
 ///
 /// Needed on aarch64 between an ordinary store and a `put` that tells another node of it. On x86 those two are in order
 /// already; there this is only a fence for ordinary memory.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// # let ring = node.import(3, "ring").open()?;
+/// static SAVED: AtomicU64 = AtomicU64::new(0);
+///
+/// SAVED.store(1, Ordering::Relaxed); // ordinary memory
+/// telegraphos::fence();
+/// ring.put64(0, 1)?; // who sees this, and then reads SAVED, finds 1
+/// # Ok(()) }
+/// ```
 #[inline]
 pub fn fence() {
     std::sync::atomic::fence(Ordering::SeqCst);

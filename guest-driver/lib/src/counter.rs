@@ -18,6 +18,19 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 ///
 /// Each access of *this node* to the page, through whichever import, decrements its counter unless that is 0; the step from
 /// 1 to 0 is one event. Large values make a profile, small ones an alarm for replication.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use std::time::Duration;
+/// # let table = node.import(3, "table").open()?;
+/// let counter = table.arm_counter(0, 1000, 0)?; // the 1000th load from its first page is an event
+/// if counter.wait(Some(Duration::from_secs(1)))? {
+///     println!("a page that is worth a copy of its own");
+/// }
+/// counter.disarm()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct PageCounter {
     inner: Arc<Inner>,
@@ -27,6 +40,16 @@ pub struct PageCounter {
 }
 
 /// What page access counters say.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// # let table = node.import(3, "table").open()?;
+/// let counter = table.arm_counter(0, u64::MAX, u64::MAX)?; // a profile: no event
+/// let count = counter.read()?;
+/// println!("{} loads, {} stores", u64::MAX - count.reads, u64::MAX - count.writes);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Reads left until the event; 0 if it has come, or none are counted.

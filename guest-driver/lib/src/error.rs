@@ -8,9 +8,38 @@ use std::time::Duration;
 use telegraphos_wire::{NodeId, Status};
 
 /// Result of this crate's functions.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{Node, Result};
+///
+/// fn first_word(node: &Node) -> Result<u64> {
+///     node.import(3, "ring").open()?.get64(0)
+/// }
+/// println!("{}", first_word(&node)?);
+/// # Ok(()) }
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a function of this crate failed.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{Error, Status};
+///
+/// let ring = match node.import(3, "ring").open() {
+///     Ok(ring) => ring,
+///     Err(error) if error.status() == Some(Status::NoSegment) => {
+///         println!("node 3 has not exported it yet");
+///         return Ok(());
+///     }
+///     Err(error @ Error::Gone { .. }) => std::process::exit(error.errno()),
+///     Err(error) => return Err(error), // its text says what to do
+/// };
+/// # Ok(()) }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -250,6 +279,13 @@ const ERRNOS: &[(Status, Errno)] = &[
 ];
 
 /// The errno of a status, 0 for [`Status::Ok`]; what has no better one is EREMOTEIO.
+///
+/// ```
+/// use telegraphos::{Status, errno_of};
+///
+/// assert_eq!(errno_of(Status::Ok), 0);
+/// assert_eq!(errno_of(Status::NoSegment), 2); // ENOENT
+/// ```
 pub fn errno_of(status: Status) -> i32 {
     if status.is_ok() {
         return 0;
@@ -390,6 +426,17 @@ fn import_reason(object: Object, name: &str, node: u32, status: Option<Status>, 
 }
 
 /// What an import is of.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{Error, Object, Queue};
+///
+/// if let Err(Error::Import { object, node, name, .. }) = Queue::import(&node, 3, "work").open() {
+///     assert_eq!((object, node, name.as_str()), (Object::Queue, 3, "work"));
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Object {

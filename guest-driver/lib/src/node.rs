@@ -20,6 +20,15 @@ use telegraphos_wire::{Rights, context, uapi};
 
 /// A board, opened. Cheap to clone: all clones, and all segments and remotes made from them, are one context of the board,
 /// which ends with the last of them.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// let node = telegraphos::Node::open()?;
+/// let remote = node.import(3, "ring").open()?;
+/// remote.put64(8, 42)?;
+/// node.quiet()?; // everything that this context has stored, to whichever nodes, has arrived
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Node {
     pub(crate) inner: Arc<Inner>,
@@ -52,6 +61,17 @@ impl std::fmt::Debug for Key {
 }
 
 /// What a board and its driver are.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// let info = node.info()?;
+/// println!("node {} of {}, segments of up to {} bytes", info.node, info.nodes, info.window_size);
+/// if !info.link_up {
+///     println!("the board has not joined a fabric");
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// This node's id.

@@ -33,6 +33,16 @@ use telegraphos_wire::{AtomicOp, Rights, Status, context, uapi};
 pub const MAX_COPY: u64 = 16 << 20;
 
 /// How an operation reaches the board. All do the same, so that they can be compared (SPEC items 19 to 21).
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::LaunchStyle;
+/// # let words = node.import(3, "words").open()?;
+/// node.set_launch_style(LaunchStyle::Load); // no system call, and the result by one load
+/// let ticket: u64 = words.fetch_inc(0)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LaunchStyle {
@@ -82,6 +92,20 @@ mod sealed {
 }
 
 /// What an operation gives: the previous value of an atomic's word, or nothing for a copy.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{AtomicWord, Operation, Outcome, Remote, Result};
+///
+/// /// Draws a ticket in the background, of either width.
+/// fn draw<T: AtomicWord + Outcome>(words: &Remote) -> Result<Operation<T>> {
+///     words.fetch_inc_nbi(0)
+/// }
+/// # let words = node.import(3, "words").open()?;
+/// let ticket: u32 = draw(&words)?.wait(None)?;
+/// # Ok(()) }
+/// ```
 pub trait Outcome: sealed::Outcome {}
 impl<T: sealed::Outcome> Outcome for T {}
 
@@ -298,6 +322,20 @@ fn describe(operation: context::Operation, label: &str) -> String {
 /// the memory that it reads. When it is seen to be done, what it did is visible to the thread that looked (acquire).
 /// Between two operations under way at the same time there is no order but that of atomics launched by one thread to one
 /// node; a copy moves in blocks, which stores launched later may pass.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use std::time::Duration;
+/// # let ring = node.export("ring", 64 << 10).create()?;
+/// # let remote = node.import(3, "ring").open()?;
+/// let mut copy = remote.get_nbi(0, &ring, 0, 64 << 10)?; // returns before the data lands
+/// while !copy.is_done() {
+///     // something else
+/// }
+/// copy.wait(Some(Duration::from_secs(1)))?; // tells of errors
+/// # Ok(()) }
+/// ```
 #[must_use = "dropped, it goes on and only quiet tells of its end"]
 pub struct Operation<T: Outcome> {
     inner: Arc<Inner>,
@@ -383,6 +421,15 @@ pub fn copy_nbi(dst: &Remote, dst_offset: u64, src: &Remote, src_offset: u64, le
 }
 
 /// [`copy_nbi`], waited for.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// # let ring = node.export("ring", 64 << 10).create()?;
+/// # let remote = node.import(3, "ring").open()?;
+/// telegraphos::copy(ring.remote()?, 0, &remote, 4096, 1000)?; // node 3's bytes into our memory
+/// # Ok(()) }
+/// ```
 pub fn copy(dst: &Remote, dst_offset: u64, src: &Remote, src_offset: u64, length: u64) -> Result<()> {
     copy_request(dst, dst_offset, src, src_offset, length)?.perform()
 }

@@ -15,6 +15,14 @@ use std::time::Duration;
 use telegraphos_wire::{NodeId, Rights, Status, uapi};
 
 /// How to import a segment; made by [`Node::import`].
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// let ring = node.import(3, "ring").secret(*b"0123456789abcdef").read_only().open()?;
+/// assert!(ring.put64(0, 1).is_err(), "only loads were asked for");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is imported before open()"]
 pub struct ImportBuilder {
@@ -102,6 +110,19 @@ impl ImportBuilder {
 }
 
 /// What has become of an import.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// # let ring = node.import(3, "ring").open()?;
+/// let state = ring.state()?;
+/// if state.dead {
+///     println!("{:?}: it is to be imported again", state.error);
+/// } else if state.cut {
+///     ring.acknowledge()?; // the lost stores stay lost
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// Stores outrun the network: the next one waits in a page fault until there is room.
@@ -120,6 +141,17 @@ pub struct State {
 /// [`get`](Remote::get) is one load instruction and waits for the value, behind all earlier puts to that node. A load
 /// that cannot be served returns all ones in bounded time, with the error latched: see [`state`](Remote::state).
 /// Touching an import that is dead raises SIGBUS, see the crate's documentation.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// let ring = node.import(3, "ring").open()?;
+/// ring.put_slice(64, &[1u64, 2, 3])?; // the data ...
+/// ring.put(0, 1u32)?; // ... then the flag: node 3 sees them in this order
+/// let answer: u32 = ring.get(4)?;
+/// ring.quiet()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Remote {
     pub(crate) inner: Arc<Inner>,

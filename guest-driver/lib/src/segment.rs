@@ -11,6 +11,19 @@ use std::sync::{Arc, OnceLock};
 use telegraphos_wire::{NodeId, uapi};
 
 /// How to export a segment; made by [`Node::export`].
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// let ring = node
+///     .export("ring", 64 << 10)
+///     .mode(0o604) // other users may load and copy from it
+///     .nodes(&[node.id(), 3]) // of node 3 and this one
+///     .secret(*b"0123456789abcdef")
+///     .create()?;
+/// assert_eq!(ring.size(), 64 << 10);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is exported before create()"]
 pub struct ExportBuilder {
@@ -174,6 +187,19 @@ fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
 /// Memory of this node that others may load from and store to; withdrawn on drop.
 ///
 /// The memory is ordinary cached memory. Others change it at any time, so it is accessed by atomic loads and stores.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// let ring = node.export("ring", 64 << 10).create()?;
+/// while ring.load::<u64>(0)? == 0 {
+///     // another node has not stored to its first word yet
+///     std::hint::spin_loop();
+/// }
+/// ring.store(8, 1u64)?;
+/// ring.close()?; // no other node reaches it any more
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Segment {
     inner: Arc<Inner>,

@@ -64,6 +64,23 @@ mod sealed {
 }
 
 /// Memory that a lock may lie in: a [`Remote`], or a [`Replicated`] segment.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{Replicated, Result, sync::{LockMemory, TicketLock}};
+///
+/// /// Adds one to a counter of this process under a lock that may lie in either sort of memory.
+/// fn count(memory: &impl LockMemory, counter: &mut u64) -> Result<()> {
+///     let guard = TicketLock::new(memory, 0)?.lock()?;
+///     *counter += 1;
+///     guard.unlock()
+/// }
+/// let mut counter = 0;
+/// count(&node.import(0, "shared").open()?, &mut counter)?;
+/// count(&Replicated::join(&node, 0, "board").open()?, &mut counter)?;
+/// # Ok(()) }
+/// ```
 pub trait LockMemory: sealed::Words {}
 impl LockMemory for Remote {}
 impl LockMemory for Replicated {}
@@ -166,6 +183,19 @@ impl sealed::Words for Replicated {
 ///
 /// The bytes are zero at first, at a multiple of 8. The lock belongs to the thread that has drawn the ticket, not to its
 /// process; one that dies with the lock, or while it waits for it, leaves it locked for ever: such a segment is given up.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use std::time::Duration;
+/// use telegraphos::sync::TicketLock;
+/// # let shared = node.import(0, "shared").open()?;
+/// let lock = TicketLock::new(&shared, 0)?;
+/// let guard = lock.lock_timeout(Duration::from_secs(1))?;
+/// shared.put64(64, 7)?; // under the lock
+/// guard.unlock()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct TicketLock<'a, M: LockMemory = Remote> {
     memory: &'a M,
@@ -181,6 +211,19 @@ impl<M: LockMemory> Clone for TicketLock<'_, M> {
 impl<M: LockMemory> Copy for TicketLock<'_, M> {}
 
 /// A lock held; dropping unlocks it without telling of errors.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::sync::TicketLock;
+/// # let shared = node.import(0, "shared").open()?;
+/// # let lock = TicketLock::new(&shared, 0)?;
+/// if let Some(guard) = lock.try_lock()? {
+///     println!("ticket {}", guard.ticket());
+///     guard.unlock()?; // dropping it would not tell whether all stores have arrived
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "the lock is free again when this is dropped"]
 pub struct TicketGuard<'a, M: LockMemory = Remote> {
@@ -318,6 +361,22 @@ impl<M: LockMemory> Drop for TicketGuard<'_, M> {
 /// Participant i of n lives on node `participants[i]`; several may live on one node, also in one process. Each exports a
 /// segment `NAME.i`, and imports those of whom it tells. One that dies is missed for ever ([`Barrier::wait_timeout`]), and
 /// whoever tells it gets SIGBUS.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use std::time::Duration;
+/// use telegraphos::sync::Barrier;
+///
+/// let participants = [0, 1, 2]; // each on the node of its number
+/// let me = usize::from(node.id());
+/// let mut barrier = Barrier::join(&node, "steps", &participants, me, 0o600, Duration::from_secs(10))?;
+/// for _step in 0..100 {
+///     // ... stores to the others ...
+///     barrier.wait()?; // then everybody has everything
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Barrier {
     ring: Ring,

@@ -12,6 +12,16 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How to consume a broadcast; made by [`Broadcast::join`](crate::Broadcast::join).
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Broadcast;
+///
+/// let news = Broadcast::join(&node, 0, "news").secret(*b"0123456789abcdef").open()?;
+/// news.leave()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is consumed before open()"]
 pub struct BroadcastJoinBuilder {
@@ -36,6 +46,18 @@ impl BroadcastJoinBuilder {
 }
 
 /// A consumer of a broadcast, for one thread at a time; it gives its place up on drop.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// # let mut news = telegraphos::Broadcast::join(&node, 0, "news").open()?;
+/// let mut message = Vec::new(); // used again for each
+/// while news.pop_into(&mut message, None)? {
+///     println!("{} bytes", message.len());
+/// }
+/// assert!(news.ended());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct BroadcastConsumer {
     segment: Arc<Replicated>,

@@ -11,6 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How to make a broadcast; made by [`Broadcast::create`].
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Broadcast;
+///
+/// let news = Broadcast::create(&node, "news")
+///     .slots(256) // messages that the slowest consumer may be behind
+///     .message(1000) // bytes of each, at most
+///     .consumers(8)
+///     .mode(0o606)
+///     .create()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "there is no broadcast before create()"]
 pub struct BroadcastBuilder {
@@ -93,6 +107,20 @@ impl BroadcastBuilder {
 
 /// The producer of a broadcast; for one thread at a time. When it is dropped, consumers get an error
 /// ([`Broadcast::finish`] is the end without one).
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use std::time::Duration;
+/// # let mut news = telegraphos::Broadcast::create(&node, "news").create()?;
+/// if news.push(b"ready", Some(Duration::from_secs(1))).is_err() {
+///     // The ring is full: leave the slowest behind.
+///     if let Some((place, _)) = news.behind()?.into_iter().max_by_key(|(_, behind)| *behind) {
+///         news.evict(place)?;
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Broadcast {
     segment: Arc<Replicated>,

@@ -38,6 +38,46 @@ const JOINING: u64 = u64::MAX;
 const LENGTH_BITS: u32 = 16;
 
 /// A copy of the ring's words. Each call is one access, and one step of a model.
+///
+/// ```
+/// use std::cell::RefCell;
+/// use std::convert::Infallible;
+/// use telegraphos::broadcast::ring::{Consumer, Found, Joined, Memory, Producer, Shape};
+///
+/// /// One copy for all.
+/// struct Model(RefCell<Vec<u64>>);
+///
+/// impl Memory for Model {
+///     type Error = Infallible;
+///     fn load(&self, word: u32) -> Result<u64, Infallible> {
+///         Ok(self.0.borrow()[word as usize])
+///     }
+///     fn store(&self, word: u32, value: u64) -> Result<(), Infallible> {
+///         self.0.borrow_mut()[word as usize] = value;
+///         Ok(())
+///     }
+///     fn compare_swap(&self, word: u32, expected: u64, new: u64) -> Result<u64, Infallible> {
+///         let word = &mut self.0.borrow_mut()[word as usize];
+///         let before = *word;
+///         *word = if before == expected { new } else { before };
+///         Ok(before)
+///     }
+///     fn quiet(&self) -> Result<(), Infallible> {
+///         Ok(())
+///     }
+/// }
+///
+/// let shape = Shape::new(4, 16, 2).unwrap();
+/// let memory = Model(RefCell::new(vec![0; shape.bytes() as usize / 8]));
+/// let Ok(mut producer) = Producer::create(shape, &memory);
+/// let Ok(Joined::Consumer(mut consumer)) = Consumer::join(&memory, shape.bytes()) else { panic!("no place") };
+/// producer.look(&memory)?; // gives it its number
+/// assert!(producer.push(&memory, b"ready")?);
+/// let mut message = Vec::new();
+/// assert_eq!(consumer.pop(&memory, &mut message)?, Found::Message);
+/// assert_eq!(message, b"ready");
+/// # Ok::<(), Infallible>(())
+/// ```
 pub trait Memory {
     /// Why an access fails.
     type Error;
@@ -56,6 +96,14 @@ pub trait Memory {
 }
 
 /// Where things lie in a ring.
+///
+/// ```
+/// use telegraphos::broadcast::ring::Shape;
+///
+/// let shape = Shape::new(64, 250, 16).unwrap();
+/// assert_eq!((shape.slots(), shape.message(), shape.consumers()), (64, 504, 16)); // a slot is a power of two words
+/// assert_eq!(Shape::new(64, 0, 16), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     slots: u32,
@@ -135,7 +183,7 @@ enum Place {
     Evicted,
 }
 
-/// The producer's side.
+/// The producer's side. [`Memory`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Producer {
     shape: Shape,
@@ -269,7 +317,7 @@ pub enum Found {
     Evicted,
 }
 
-/// A consumer's side.
+/// A consumer's side. [`Memory`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Consumer {
     shape: Shape,

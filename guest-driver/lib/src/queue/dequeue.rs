@@ -25,6 +25,54 @@ use telegraphos_wire::queue::{
 };
 
 /// Memory that consumers, board and driver share. Each call is one access, and one step of a model.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::ops::ControlFlow;
+/// use telegraphos::queue::dequeue::{Dequeue, Found, Memory, Pass};
+/// use telegraphos_wire::queue::Shape;
+///
+/// /// A queue's memory as a model has it.
+/// struct Model { arena: [u64; 8], state: u64 }
+///
+/// impl Memory for Model {
+///     type Stop = Infallible;
+///     fn load(&mut self, word: u32) -> Result<u64, Infallible> {
+///         Ok(self.arena[word as usize])
+///     }
+///     fn store(&mut self, word: u32, value: u64) -> Result<(), Infallible> {
+///         self.arena[word as usize] = value;
+///         Ok(())
+///     }
+///     fn state(&mut self) -> Result<u64, Infallible> {
+///         Ok(self.state)
+///     }
+///     fn enter(&mut self, expected: u64, new: u64) -> Result<Result<u64, u64>, Infallible> {
+///         let before = self.state;
+///         if before != expected {
+///             return Ok(Err(before));
+///         }
+///         self.state = new;
+///         Ok(Ok(before))
+///     }
+///     fn leave(&mut self, mask: u64) -> Result<u64, Infallible> {
+///         let before = self.state;
+///         self.state &= mask;
+///         Ok(before)
+///     }
+/// }
+///
+/// // One element: the tail is behind it, the head at it.
+/// let mut model = Model { arena: [8 << 16 | 4, 8 << 16 | 3, 0, 42, 0, 0, 0, 0], state: 0 };
+/// let dequeue = Dequeue::new(Shape::new(8, 4).unwrap(), 0, 1);
+/// let mut taken = Vec::new();
+/// let Ok(pass) = dequeue.pass(&mut model, |element| {
+///     taken.push(element);
+///     ControlFlow::Continue(())
+/// });
+/// assert_eq!(pass, Pass::Left { found: Ok(Found::Took { count: 1 }), call: false });
+/// assert_eq!((taken, model.arena[1]), (vec![42], 8 << 16 | 4));
+/// ```
 pub trait Memory {
     /// Ends a pass in its middle, for a model's scheduler; [`Infallible`](std::convert::Infallible) for real memory.
     type Stop;
@@ -46,6 +94,15 @@ pub trait Memory {
 }
 
 /// In which order the processor shows each access to others (SPEC I11). Real memory has [`Orders::SOUND`]; that each is needed, tests show.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+/// use telegraphos::queue::dequeue::Orders;
+///
+/// // A wrong variant, for a test that shows what it loses.
+/// let wrong = Orders { store: Ordering::Relaxed, ..Orders::SOUND };
+/// assert_ne!(wrong, Orders::SOUND);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orders {
     /// Of [`Memory::load`]: what the board stored before a tail is seen behind it.
@@ -99,7 +156,7 @@ pub enum Found {
     },
 }
 
-/// How a pass through the dequeue section ended.
+/// How a pass through the dequeue section ended. [`Memory`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// Not inside, see [`Entry::Busy`].
@@ -118,6 +175,14 @@ pub enum Pass {
 }
 
 /// A word of the arena that cannot be right.
+///
+/// ```
+/// use telegraphos::queue::dequeue::{Broken, Fault};
+/// use telegraphos_wire::queue::Shape;
+///
+/// let broken = Broken { word: 2, value: 5, fault: Fault::Link, shape: Shape::new(8, 4).unwrap(), quota: 2 };
+/// assert_eq!(broken.to_string(), "word 2 (next of buffer 0) is 0x5: expected 0 or a multiple of 8 up to 16");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Broken {
     /// Its index in the arena.
@@ -168,7 +233,7 @@ enum Halt<S> {
     Broken(Broken),
 }
 
-/// How to take elements out of one queue.
+/// How to take elements out of one queue. [`Memory`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dequeue {
     shape: Shape,

@@ -19,6 +19,20 @@ use telegraphos_wire::queue::{Control, DEAD, FULL, HEAD_WORD, HELD, NEXT_WORD, S
 use telegraphos_wire::{context, queue, uapi};
 
 /// How to make a queue; made by [`Queue::create`].
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Queue;
+///
+/// let queue = Queue::create(&node, "work")
+///     .wide() // elements of 64 bits
+///     .words(1024) // in each buffer
+///     .quota(8) // buffers behind the first
+///     .mode(0o602) // everybody may append
+///     .create()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "there is no queue before create()"]
 pub struct QueueBuilder {
@@ -140,6 +154,17 @@ impl QueueBuilder {
 }
 
 /// What has become of a queue.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// # let queue = telegraphos::Queue::create(&node, "work").create()?;
+/// let state = queue.state()?;
+/// if state.held {
+///     println!("senders wait after {} overflows: take more out, or raise the quota", state.overflows);
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueState {
     /// Why it takes no elements any more; `None` if it does.
@@ -168,6 +193,22 @@ pub struct QueueState {
 /// and whoever touches his gets SIGBUS (SPEC E13). Nothing is lost but what was in the hands of the one stopped, which is
 /// there again. Such a process starts anew, or handles SIGBUS and [attaches](Queue::attach) again. The same comes to consumers that
 /// have attached when the queue ends.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use std::time::Duration;
+/// use telegraphos::Queue;
+///
+/// let queue = Queue::create(&node, "work").create()?;
+/// while let Some(element) = queue.pop_wait(Some(Duration::from_secs(1)))? {
+///     println!("{element}");
+/// }
+/// let mut batch = [0; 32];
+/// let count = queue.pop_batch(&mut batch)?; // many, for the price of one
+/// println!("{:?}", &batch[..count]);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Queue {
     inner: Arc<Inner>,

@@ -10,6 +10,16 @@ use std::time::Duration;
 use telegraphos_wire::uapi;
 
 /// How to import a queue; made by [`Queue::import`](crate::Queue::import).
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Queue;
+///
+/// let work = Queue::import(&node, 3, "work").secret(*b"0123456789abcdef").open()?;
+/// println!("words of {} bytes", work.width());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is imported before open()"]
 pub struct QueueImportBuilder {
@@ -45,6 +55,17 @@ impl QueueImportBuilder {
 ///
 /// An import of a queue can do nothing but append to it: what is in it, and its head and tail, cannot be reached. Appending to a
 /// dead one raises SIGBUS, see the crate's documentation.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Queue;
+///
+/// let work = Queue::import(&node, 3, "work").open()?;
+/// work.enqueue(42)?; // one store instruction; never fails for lack of room
+/// work.quiet()?; // it is in the queue
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct RemoteQueue {
     /// Unmapped before the import is closed.

@@ -14,6 +14,16 @@ use std::sync::Arc;
 use telegraphos_wire::{admin, uapi};
 
 /// How stores reach the copies; all copies of a segment have the same.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::{ReplicaMode, Replicated};
+///
+/// let board = Replicated::create(&node, "board", 64 << 10).replica_mode(ReplicaMode::Invalidate).create()?;
+/// assert_eq!(board.replica_mode(), ReplicaMode::Invalidate);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ReplicaMode {
@@ -112,6 +122,18 @@ fn rights_of_mode(mode: u32) -> Result<(Rights, Rights)> {
 }
 
 /// How to make a replicated segment; made by [`Replicated::create`].
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Replicated;
+///
+/// let board = Replicated::create(&node, "board", 64 << 10)
+///     .mode(0o604) // processes of other users may load
+///     .nodes(&[node.id(), 1, 2])
+///     .create()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "there is no segment before create()"]
 pub struct ReplicatedBuilder {
@@ -176,6 +198,16 @@ impl ReplicatedBuilder {
 }
 
 /// How to join a replicated segment; made by [`Replicated::join`].
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Replicated;
+///
+/// let board = Replicated::join(&node, 0, "board").secret(*b"0123456789abcdef").open()?;
+/// println!("{} bytes, ordered by node {}", board.size(), board.home()?);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is joined before open()"]
 pub struct JoinBuilder {

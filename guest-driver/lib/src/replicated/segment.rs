@@ -19,6 +19,18 @@ use std::time::Duration;
 use telegraphos_wire::{context, uapi};
 
 /// What has become of a replicated segment.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// # let board = telegraphos::Replicated::join(&node, 0, "board").open()?;
+/// let state = board.state()?;
+/// if let Some(why) = state.orphan {
+///     println!("node {} orders no more: {}", state.home, why.describe());
+///     board.adopt()?; // this node does from now on
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaState {
     /// The node that orders the stores.
@@ -41,6 +53,19 @@ pub struct ReplicaState {
 /// # SIGBUS
 /// When the copy becomes an [orphan](ReplicaState::orphan), the driver takes its mappings away: touching it raises SIGBUS, until it is
 /// [adopted](Replicated::adopt). [`Node::wait_error`] tells of it. When the board goes away, touching it raises SIGBUS for good.
+///
+/// ```no_run
+/// # fn main() -> telegraphos::Result<()> {
+/// # let node = telegraphos::Node::open()?;
+/// use telegraphos::Replicated;
+///
+/// let board = Replicated::join(&node, 0, "board").open()?;
+/// board.store(8, 42u64)?; // reaches all copies
+/// assert_eq!(board.load::<u64>(8)?, 42); // from this node's memory, unless another process has stored to it meanwhile
+/// let ticket: u64 = board.fetch_inc(16)?; // performed at the home
+/// board.quiet()?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Replicated {
     inner: Arc<Inner>,

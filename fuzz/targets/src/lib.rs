@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is fuzzed: a function for each parser and state machine that takes bytes from outside.
+//!
+//! ```text
+//!   ../corpus/NAME/*    inputs worth beginning with, made by the example `corpus`
+//!        │ mutated
+//!        ├── tests/corpus.rs           so many mutations, seeded, on stable Rust: part of `cargo test`
+//!        └── ../fuzz_targets/NAME.rs   without end, guided by coverage: cargo-fuzz on nightly Rust
+//!        │
+//!   NAME(&[u8])         one of TARGETS: returns whatever the bytes are, or has found a bug
+//! ```
+//!
+//! | Target | Bytes from | Code |
+//! |---|---|---|
+//! | [`vfio_user`] | QEMU, and so the guest | the vfio-user stream, down to the board |
+//! | [`packet`] | other nodes | `Packet::decode` |
+//! | [`link_frame`] | HIBs and fabrics | `Frame::decode` |
+//! | [`hib`] | guest, fabric, other nodes | `Hib::handle`: two boards, their guests' memory, and the packets between them |
+//! | [`rdp`] | any host | `Datagram::parse`, `Listener` and `Connection` |
+//! | [`settings`] | files | topologies, settings of all commands, workloads, schedules of faults |
+//! | [`capture`] | files | the reader of captures, and their replay |
+//!
+//! A target panics where an input shows a bug: by the code it calls, or by an assertion of its own. Arithmetic that overflows panics, too.
+#![forbid(unsafe_code)]
+
+mod capture;
+pub mod hib;
+mod input;
+mod link_frame;
+mod packet;
+mod rdp;
+mod settings;
+mod vfio_user;
+
+pub use crate::capture::capture;
+pub use crate::hib::hib;
+pub use crate::link_frame::link_frame;
+pub use crate::packet::packet;
+pub use crate::rdp::rdp;
+pub use crate::settings::settings;
+pub use crate::vfio_user::vfio_user;
+
+/// A target: takes any bytes, and panics if they show a bug.
+pub type Target = fn(&[u8]);
+
+/// All targets by their names, which are those of their files in `fuzz_targets/` and of their directories in `corpus/`.
+pub const TARGETS: [(&str, Target); 7] = [
+    ("vfio_user", vfio_user),
+    ("packet", packet),
+    ("link_frame", link_frame),
+    ("hib", hib),
+    ("rdp", rdp),
+    ("settings", settings),
+    ("capture", capture),
+];

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scripts for the target `hib`: what drivers and processes of two nodes do. They are made by doing it, since later commands carry what earlier
+//! ones have returned.
+
+use std::ops::Range;
+
+use hib_core::Bar;
+use telegraphos_fuzz_targets::hib::{Op, World};
+use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, Completion, QueueCommand, ReplicaCommand};
+use telegraphos_wire::context::{self, Argument, Launch, Operation};
+use telegraphos_wire::queue::Shape;
+use telegraphos_wire::regs::Register;
+use telegraphos_wire::{Aperture, AtomicOp, Packet, Rights, UNIT, WindowAddress, WindowLayout};
+
+use super::packets::{self, name};
+
+const ADMIN: u64 = 0x1_0000;
+const EVENTS: u64 = 0x2_0000;
+const STATUS_PAGES: u64 = 0x3_0000;
+/// Export page p of a node lies here.
+const EXPORTS: u64 = 0x4_0000;
+const INCARNATION: u64 = 0x1000;
+const KEY: u64 = 0x5eed_0000_0001;
+
+struct Script {
+    world: World,
+    bytes: Vec<u8>,
+    seq: u32,
+    cookie: u64,
+}
+
+impl Script {
+    /// Two boards that have joined, with drivers that have opened context 0.
+    fn started(bits: u8) -> Script {
+        let mut s = Script { world: World::new(bits), bytes: vec![bits], seq: 0, cookie: 0 };
+        for at in 0..2 {
+            s.join(at);
+        }
+        for at in 0..2 {
+            s.start(at);
+        }
+        s
+    }
+
+    fn op(&mut self, at: usize, op: Op) {
+        op.encode(at, &mut self.bytes);
+        self.world.apply(at, op);
+    }
+
+    fn join(&mut self, at: usize) {
+        self.op(at, Op::LinkUp { incarnation: INCARNATION, credits: 8 });
+        for node in 0..2 {
+            self.op(at, Op::NodeUp { node, incarnation: INCARNATION });
+        }
+    }
+
+    fn start(&mut self, at: usize) {
+        self.op(at, Op::BusMaster(true));
+        self.register(at, Register::AdminBase, ADMIN);
+        self.register(at, Register::EventBase, EVENTS);
+        self.register(at, Register::EventSize, 64);
+        self.register(at, Register::Control, 1);
+        let open = Command { opcode: admin::CONTEXT_OPEN, address: STATUS_PAGES, key: KEY, ..Command::default() };
+        self.ok(at, open);
+    }
+
+    fn register(&mut self, at: usize, register: Register, data: u64) {
+        self.op(at, Op::Write { bar: Bar::Control, offset: register.offset(), size: register.size(), data });
+    }
+
+    /// The guest writes its memory; zeros at the end are left out.
+    fn memory(&mut self, at: usize, address: u64, bytes: &[u8]) {
+        let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        self.op(at, Op::Memory { address: address as u32, bytes: bytes[..length].to_vec() });
+    }
+
+    /// A command from its post to its completion.
+    fn admin(&mut self, at: usize, mut command: Command) -> Completion {
+        self.seq += 1;
+        command.seq = self.seq;
+        // A slot of its own, which is zero, as far as there are.
+        let slot = u64::from(self.seq % 64);
+        let address = ADMIN + slot * BLOCK_SIZE as u64;
+        self.memory(at, address, bytemuck::bytes_of(&command));
+        self.register(at, Register::AdminDoorbell, slot);
+        self.op(at, Op::Run);
+        let from = address as usize + COMPLETION_OFFSET;
+        let done: Completion =
+            bytemuck::pod_read_unaligned(&self.world.memory(at)[from..from + size_of::<Completion>()]);
+        assert_eq!(done.seq, command.seq, "{command:?} has not completed");
+        done
+    }
+
+    fn ok(&mut self, at: usize, command: Command) -> Completion {
+        let done = self.admin(at, command);
+        assert_eq!(done.status, 0, "{command:?}");
+        done
+    }
+
+    fn publish(&mut self, at: usize, pages: Range<u32>, rights: Rights, length: u64, generation: u64, text: &str) {
+        let publish = Command {
+            opcode: admin::SEGMENT_PUBLISH,
+            index: pages.start,
+            count: pages.end - pages.start,
+            length,
+            generation,
+            rights_owner: rights.0,
+            rights_others: rights.0,
+            name: name(text),
+            ..Command::default()
+        };
+        self.ok(at, publish);
+    }
+
+    /// Export pages, published.
+    fn export(&mut self, at: usize, page: u32, count: u32, rights: Rights, text: &str) {
+        let length = u64::from(count) * UNIT;
+        let grant = Command {
+            opcode: admin::GRANT_SET,
+            index: page,
+            count,
+            address: EXPORTS + u64::from(page) * UNIT,
+            length,
+            rights: rights.0,
+            nodes: [u64::MAX; 4],
+            ..Command::default()
+        };
+        let done = self.ok(at, grant);
+        self.publish(at, page..page + count, rights, length, done.generation, text);
+    }
+
+    fn lookup(&mut self, at: usize, node: u16, text: &str) -> Completion {
+        self.ok(at, Command { opcode: admin::LOOKUP, node, name: name(text), ..Command::default() })
+    }
+
+    /// The segment of that name as this import, at the window slot of the same number.
+    fn import(&mut self, at: usize, node: u16, import: u16, text: &str, taken: u32) {
+        let found = self.lookup(at, node, text);
+        let set = Command {
+            opcode: admin::IMPORT_SET,
+            import,
+            node,
+            index: import.into(),
+            count: found.count,
+            page: found.index,
+            generation: found.generation,
+            length: found.length,
+            rights: found.rights as u16,
+            taken,
+            ..Command::default()
+        };
+        self.ok(at, set);
+    }
+
+    fn window(aperture: Aperture, node: u16, slot: u64, offset: u64) -> u64 {
+        let layout = WindowLayout::new(3, 20).unwrap();
+        layout.encode(WindowAddress { aperture, node, offset: slot * UNIT + offset }).unwrap()
+    }
+
+    fn store(&mut self, at: usize, node: u16, slot: u64, offset: u64, size: u8, data: u64) {
+        let offset = Script::window(Aperture::Plain, node, slot, offset);
+        self.op(at, Op::Write { bar: Bar::Window, offset, size, data });
+    }
+
+    fn load(&mut self, at: usize, node: u16, slot: u64, offset: u64, size: u8) {
+        let offset = Script::window(Aperture::Plain, node, slot, offset);
+        self.op(at, Op::Read { bar: Bar::Window, offset, size });
+    }
+
+    fn context(&mut self, at: usize, register: u64, data: u64) {
+        self.op(at, Op::Write { bar: Bar::Contexts, offset: register, size: 8, data });
+    }
+
+    fn quiet(&mut self, at: usize) {
+        self.cookie += 1;
+        self.context(at, context::QUIET, self.cookie);
+    }
+
+    /// Passes the address of an offset in an import as an argument of slot 1.
+    fn argument(&mut self, at: usize, which: u8, node: u16, slot: u64, offset: u64) {
+        let data = Argument { context: 0, slot: 1, which, key: KEY }.encode();
+        let offset = Script::window(Aperture::Argument, node, slot, offset);
+        self.op(at, Op::Write { bar: Bar::Window, offset, size: 8, data });
+    }
+
+    fn launch(&mut self, at: usize, operation: Operation, length: u64) {
+        self.cookie += 1;
+        let launch = Launch { operation, notify: true, cookie: self.cookie };
+        let slot = context::REGISTERS + context::STRIDE;
+        self.context(at, slot + context::LENGTH, length);
+        self.context(at, slot + context::LAUNCH, launch.encode());
+    }
+}
+
+const DATA: Rights = Rights(23);
+
+/// A driver starts, then looks at its board.
+fn start() -> Script {
+    let mut s = Script::started(2);
+    for register in Register::ALL {
+        s.op(0, Op::Read { bar: Bar::Control, offset: register.offset(), size: register.size() });
+    }
+    s.op(0, Op::Write { bar: Bar::Window, offset: 1, size: 3, data: 0 });
+    s.register(0, Register::ErrorAck, 1);
+    s.op(0, Op::Reset);
+    s.op(0, Op::Run);
+    s
+}
+
+/// Stores, loads and quiet, with a refusal and its acknowledgement.
+fn stores() -> Script {
+    let mut s = Script::started(0);
+    s.export(1, 0, 2, DATA, "segment");
+    s.import(0, 1, 0, "segment", 0);
+    for n in 0..6 {
+        s.store(0, 1, 0, 8 * n, 8, n);
+    }
+    s.load(0, 1, 0, 8, 8);
+    s.quiet(0);
+    s.op(0, Op::Run);
+    s.store(0, 1, 1, UNIT - 1, 1, 5);
+    s.op(0, Op::Deliver);
+    s.op(1, Op::Perform(0));
+    s.ok(1, Command { opcode: admin::GRANT_CLEAR, index: 0, count: 2, ..Command::default() });
+    s.store(0, 1, 0, 0, 4, 1);
+    s.quiet(0);
+    s.op(0, Op::Run);
+    s.ok(0, Command { opcode: admin::IMPORT_ACK, import: 0, ..Command::default() });
+    s.ok(0, Command { opcode: admin::IMPORT_CLEAR, import: 0, ..Command::default() });
+    s.op(0, Op::IntakeDry);
+    s
+}
+
+/// Atomics and copies.
+fn launches() -> Script {
+    let mut s = Script::started(0);
+    for at in 0..2 {
+        s.export(at, 0, 2, DATA, "segment");
+    }
+    s.import(0, 1, 0, "segment", 0);
+    s.import(0, 0, 2, "segment", 0);
+    s.argument(0, 0, 1, 0, 0x40);
+    s.context(0, context::REGISTERS + context::STRIDE + context::OPERAND, 5);
+    s.launch(0, Operation::Atomic { op: AtomicOp::Add, size: 8 }, 0);
+    s.op(0, Op::Run);
+    for (to, from) in [((1, 0), (0, 2)), ((0, 2), (1, 0))] {
+        s.argument(0, 0, to.0, to.1, 0);
+        s.argument(0, 1, from.0, from.1, 0x100);
+        s.launch(0, Operation::Copy, 20_000);
+    }
+    s.op(0, Op::Run);
+    s.quiet(0);
+    s.op(0, Op::Run);
+    s
+}
+
+/// A queue, until it overflows, and then some.
+fn queue() -> Script {
+    let mut s = Script::started(0);
+    let shape = Shape::new(8, 4).unwrap();
+    let address = EXPORTS + 2 * UNIT;
+    let empty = shape.empty().encode().to_le_bytes();
+    s.memory(1, address, &[&empty[..4], &empty[..4]].concat());
+    let set = QueueCommand {
+        opcode: admin::QUEUE_SET,
+        page: 2,
+        words: 8,
+        width: 4,
+        address,
+        nodes: [u64::MAX; 4],
+        ..QueueCommand::default()
+    };
+    let done = s.ok(1, set.into());
+    s.publish(1, 2..3, Rights::ENQUEUE, shape.bytes(), done.generation, "queue");
+    s.import(0, 1, 1, "queue", 0);
+    let offset = Script::window(Aperture::Enqueue, 1, 1, 0);
+    for data in 1..=10 {
+        s.op(0, Op::Write { bar: Bar::Window, offset, size: 4, data });
+    }
+    s.op(0, Op::Run);
+    s.memory(1, address, &[&empty[..4], &empty[..4]].concat());
+    s.admin(1, Command { opcode: admin::QUEUE_RESUME, index: 2, ..Command::default() });
+    s.quiet(0);
+    s.op(0, Op::Run);
+    s
+}
+
+/// A page with a copy in the other node, whose home then moves.
+fn replicas() -> Script {
+    // Multicasts are the switch's.
+    let mut s = Script::started(1);
+    for at in 0..2 {
+        s.export(at, 0, 1, Rights(7), "page");
+        s.import(at, at as u16, 3, "page", 8);
+    }
+    for at in 0..2 {
+        let home = s.lookup(at, 0, "page");
+        let set = ReplicaCommand {
+            opcode: admin::REPLICA_SET,
+            mode: admin::COUNTERS,
+            home_page: home.index,
+            home_generation: home.generation,
+            ..ReplicaCommand::default()
+        };
+        s.ok(at, set.into());
+    }
+    for n in 0..3 {
+        for at in 0..2 {
+            s.store(at, at as u16, 3, 8 * n, 8, 10 + n);
+        }
+    }
+    s.op(0, Op::Run);
+    s.admin(1, Command { opcode: admin::REPLICA_MOVE, ..Command::default() });
+    s.store(0, 0, 3, 0, 4, 1);
+    s.op(0, Op::Pass(10_000_000));
+    s.admin(1, Command { opcode: admin::REPLICA_CLEAR, ..Command::default() });
+    s.op(0, Op::Run);
+    s
+}
+
+/// Links that break and packets that nobody has sent.
+fn strangers() -> Script {
+    let mut s = Script::started(0);
+    s.export(0, 0, 2, DATA, "segment");
+    s.import(1, 0, 0, "segment", 0);
+    s.store(1, 0, 0, 0, 8, 1);
+    for (_, bytes) in packets::packets() {
+        let mut packet = Packet::decode(&bytes).unwrap();
+        (packet.src, packet.dst) = (1, 0);
+        (packet.incarnation, packet.target) = (INCARNATION, if packet.target == 0 { 0 } else { INCARNATION });
+        let mut bytes = Vec::new();
+        packet.encode(&mut bytes);
+        s.op(0, Op::Forged(bytes));
+    }
+    s.op(0, Op::Run);
+    s.op(1, Op::NodeDown(0));
+    s.load(1, 0, 0, 0, 4);
+    s.op(1, Op::NodeUp { node: 0, incarnation: INCARNATION + 1 });
+    s.op(1, Op::LinkDown);
+    s.op(1, Op::Pass(2_000_000));
+    s.join(1);
+    s.op(1, Op::Credit { class: 1, count: 4 });
+    s.op(1, Op::Run);
+    s.op(0, Op::BusMaster(false));
+    s
+}
+
+pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
+    let all = [
+        ("start", start()),
+        ("stores", stores()),
+        ("launches", launches()),
+        ("queue", queue()),
+        ("replicas", replicas()),
+        ("strangers", strangers()),
+    ];
+    all.into_iter().map(|(name, script)| (name, script.bytes)).collect()
+}
