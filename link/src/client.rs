@@ -141,7 +141,7 @@ impl LinkClient {
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => true,
             Err(e) => return Err(e),
         };
-        while let Some(frame) = self.input.next().map_err(|e| {
+        while let Some(frame) = self.input.frame().map_err(|e| {
             io::Error::new(io::ErrorKind::InvalidData, format!("the fabric sent what is no frame: {e}; reconnect"))
         })? {
             frames.push(frame);

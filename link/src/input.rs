@@ -28,17 +28,17 @@ impl Default for Input {
 }
 
 impl Input {
-    /// Room for [`BATCH`] bytes.
+    /// Empty, with room for [`BATCH`] bytes.
     pub fn new() -> Self {
         Input { bytes: vec![0; BATCH].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// With room for no more than a hello, and what may follow it at once.
+    /// Empty, with room for 512 bytes: a hello, and what may follow it at once.
     pub fn small() -> Self {
         Input { bytes: vec![0; HELLO_BATCH].into_boxed_slice(), start: 0, end: 0 }
     }
 
-    /// From now on there is room for everything.
+    /// Makes room for [`BATCH`] bytes; what is there stays.
     pub fn grow(&mut self) {
         if self.bytes.len() < BATCH {
             let mut bytes = vec![0; BATCH];
@@ -47,7 +47,8 @@ impl Input {
         }
     }
 
-    /// Where the next bytes belong; empty only if there is room for no more than a hello.
+    /// Where the next bytes belong; empty only if there is room for no more than a hello ([`Input::small`]). After writing there, call
+    /// [`Input::filled`].
     pub fn space(&mut self) -> &mut [u8] {
         // What is left of an incomplete frame is shorter than a frame, so there is always room for the rest in `BATCH` bytes.
         self.bytes.copy_within(self.start..self.end, 0);
@@ -61,7 +62,7 @@ impl Input {
         &self.bytes[self.start..self.end]
     }
 
-    /// So many bytes are there.
+    /// So many `bytes` were written to the front of [`Input::space`].
     pub fn filled(&mut self, bytes: usize) {
         self.end = (self.end + bytes).min(self.bytes.len());
     }
@@ -82,7 +83,7 @@ impl Input {
     }
 
     /// The next whole frame, if there is one. Bytes that are no frame are an error, after which the stream must be dropped.
-    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         match Frame::decode(&self.bytes[self.start..self.end])? {
             Some((frame, used)) => {
                 self.start += used;

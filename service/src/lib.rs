@@ -6,8 +6,8 @@
 //!
 //! Used by the HIB (`telegraphos-device`), the fabric, and the command `telegraphos` (`telegraphos-cluster`).
 //!
-//! Not for this crate: what only one process needs. The fabric alone has control and metrics clients, so their servers are there. Nothing
-//! here knows a node, a packet or a socket.
+//! Not for this crate: what only one process needs. The fabric alone has control and metrics clients, so their servers are there. Packets,
+//! sockets and guest memory have no place here.
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]

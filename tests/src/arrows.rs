@@ -65,7 +65,11 @@ fn arrows(metadata: &Value) -> Arrows {
     let names: BTreeSet<&str> = ours.iter().map(|package| text(package, "name")).collect();
     let of = |package: &Value| {
         let normal = list(package, "dependencies").iter().filter(|dependency| dependency["kind"].is_null());
-        normal.map(|dependency| text(dependency, "name")).filter(|name| names.contains(name)).map(str::to_owned).collect()
+        normal
+            .map(|dependency| text(dependency, "name"))
+            .filter(|name| names.contains(name))
+            .map(str::to_owned)
+            .collect()
     };
     ours.iter().map(|package| (text(package, "name").to_owned(), of(package))).collect()
 }

@@ -130,7 +130,7 @@ impl Connection {
     pub(super) fn next(&mut self) -> Result<Option<Frame>, FrameError> {
         match self.waiting.take() {
             Some(frame) => Ok(Some(frame)),
-            None => self.input.next(),
+            None => self.input.frame(),
         }
     }
 
