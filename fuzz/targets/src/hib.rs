@@ -61,7 +61,7 @@ pub enum Op {
     Perform(u8),
     /// The oldest packet for the board comes.
     Deliver,
-    /// A packet that nobody has sent comes: its encoded bytes. Nothing happens if they are none.
+    /// A forged packet comes: its encoded bytes. Nothing happens if they are none.
     Forged(Vec<u8>),
     /// Time passes, in microseconds.
     Pass(u32),

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use fastrand::Rng;
 use telegraphos_fuzz_targets::TARGETS;
 
-/// Longest name in `corpus/` of a file that neither the example `corpus` nor a person has made: cargo-fuzz names its finds by their hash.
+/// Characters of the names that cargo-fuzz gives its finds: hashes.
 const HASH: usize = 40;
 /// Bytes of the longest input.
 const LONGEST: usize = 16 << 10;

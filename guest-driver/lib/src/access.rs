@@ -212,13 +212,11 @@ pub(crate) fn publish() {
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
 /// # let node = telegraphos::Node::open()?;
-/// use std::sync::atomic::{AtomicU64, Ordering};
-/// # let ring = node.import(3, "ring").open()?;
-/// static SAVED: AtomicU64 = AtomicU64::new(0);
-///
-/// SAVED.store(1, Ordering::Relaxed); // ordinary memory
+/// # let ours = node.export("ours", 64 << 10).create()?;
+/// # let flag = node.import(3, "flag").open()?;
+/// ours.store(0, 7u64)?; // ordinary memory
 /// telegraphos::fence();
-/// ring.put64(0, 1)?; // who sees this, and then reads SAVED, finds 1
+/// flag.put64(0, 1)?; // node 3, which finds this and then loads our word, gets 7
 /// # Ok(()) }
 /// ```
 #[inline]

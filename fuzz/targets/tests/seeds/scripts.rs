@@ -318,8 +318,8 @@ fn replicas() -> Script {
     s
 }
 
-/// Links that break and packets that nobody has sent.
-fn strangers() -> Script {
+/// Forged packets, and links that break.
+fn forged() -> Script {
     let mut s = Script::started(0);
     s.export(0, 0, 2, DATA, "segment");
     s.import(1, 0, 0, "segment", 0);
@@ -352,7 +352,7 @@ pub(super) fn scripts() -> Vec<(&'static str, Vec<u8>)> {
         ("launches", launches()),
         ("queue", queue()),
         ("replicas", replicas()),
-        ("strangers", strangers()),
+        ("forged", forged()),
     ];
     all.into_iter().map(|(name, script)| (name, script.bytes)).collect()
 }

@@ -111,11 +111,11 @@ impl BroadcastBuilder {
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
 /// # let node = telegraphos::Node::open()?;
-/// use std::time::Duration;
 /// # let mut news = telegraphos::Broadcast::create(&node, "news").create()?;
-/// if news.push(b"ready", Some(Duration::from_secs(1))).is_err() {
-///     // The ring is full: leave the slowest behind.
-///     if let Some((place, _)) = news.behind()?.into_iter().max_by_key(|(_, behind)| *behind) {
+/// if !news.try_push(b"ready")? {
+///     // The ring is full: the slowest consumer is left behind.
+///     let slowest = news.behind()?.into_iter().max_by_key(|(_, behind)| *behind);
+///     if let Some((place, _)) = slowest {
 ///         news.evict(place)?;
 ///     }
 /// }
