@@ -3,7 +3,6 @@
 //! deliberate bug that it finds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-#[allow(dead_code, reason = "multicasts are for other tests")]
 mod common;
 
 use common::{Failure, class_of, fail, frame, handle, packet};
