@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The committed C header and the committed tables are the generated ones.
 
+#![allow(clippy::expect_used, reason = "a test may")]
+
 use std::fmt::{Result, Write};
 
 fn is_fresh(path: &str, example: &str, generate: impl Fn(&mut dyn Write) -> Result) {
