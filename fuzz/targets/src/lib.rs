@@ -15,7 +15,7 @@
 //! | [`vfio_user`] | QEMU, and so the guest | the vfio-user stream, down to the board |
 //! | [`packet`] | other nodes | `Packet::decode` |
 //! | [`link_frame`] | HIBs and fabrics | `Frame::decode` |
-//! | [`hib`] | guest, fabric, other nodes | `Hib::handle`: two boards, their guests' memory, and the packets between them |
+//! | [`hib()`] | guest, fabric, other nodes | `Hib::handle`: two boards, their guests' memory, and the packets between them |
 //! | [`rdp`] | any host | `Datagram::parse`, `Listener` and `Connection` |
 //! | [`settings`] | files | topologies, settings of all commands, workloads, schedules of faults |
 //! | [`capture`] | files | the reader of captures, and their replay |

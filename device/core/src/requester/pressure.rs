@@ -73,7 +73,7 @@ impl Hib {
         self.requester.waiting_total >= self.config.reserve / 4
     }
 
-    /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
+    /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`](crate::HibConfig::reserve).
     pub fn waiting(&self) -> u32 {
         self.requester.waiting_total
     }
