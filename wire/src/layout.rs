@@ -99,7 +99,8 @@ pub struct Kind {
     pub tail: Tail,
 }
 
-const fn field(name: &'static str, at: usize, len: usize, show: Show) -> Field {
+/// A field.
+pub(crate) const fn field(name: &'static str, at: usize, len: usize, show: Show) -> Field {
     Field { name, at, len, show }
 }
 

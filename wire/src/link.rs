@@ -18,7 +18,7 @@
 
 use alloc::vec::Vec;
 
-use crate::layout::{Field, Show, Tail};
+use crate::layout::{Field, Show, Tail, field};
 use crate::packet::{self, Packet, PacketError};
 use crate::schema::{Encoded, Integer, Malformed, Slot, kinds, slots};
 use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
@@ -159,16 +159,12 @@ impl Encoded<u16> for Refusal {
     }
 }
 
-const fn decimal(name: &'static str, at: usize, len: usize) -> Field {
-    Field { name, at, len, show: Show::Dec }
-}
-
 /// The window's parameters.
 struct Window;
 
 impl Slot for Window {
     type Value = WindowLayout;
-    const FIELDS: &'static [Field] = &[decimal("node_bits", 1, 1), decimal("offset_bits", 2, 1)];
+    const FIELDS: &'static [Field] = &[field("node_bits", 1, 1, Show::Dec), field("offset_bits", 2, 1, Show::Dec)];
 
     fn put(value: &WindowLayout, fixed: &mut [u8]) {
         fixed[1..3].copy_from_slice(&[value.node_bits, value.offset_bits]);
@@ -185,10 +181,10 @@ struct Credits<const AT: usize>;
 impl<const AT: usize> Slot for Credits<AT> {
     type Value = [u32; 4];
     const FIELDS: &'static [Field] = &[
-        decimal("enqueue_credits", AT, 4),
-        decimal("request_credits", AT + 4, 4),
-        decimal("reflected_credits", AT + 8, 4),
-        decimal("reply_credits", AT + 12, 4),
+        field("enqueue_credits", AT, 4, Show::Dec),
+        field("request_credits", AT + 4, 4, Show::Dec),
+        field("reflected_credits", AT + 8, 4, Show::Dec),
+        field("reply_credits", AT + 12, 4, Show::Dec),
     ];
 
     fn put(value: &[u32; 4], fixed: &mut [u8]) {
@@ -209,7 +205,7 @@ type CreditLayer = LayerAt<1>;
 
 impl<const AT: usize> Slot for LayerAt<AT> {
     type Value = u8;
-    const FIELDS: &'static [Field] = &[decimal("layer", AT, 1)];
+    const FIELDS: &'static [Field] = &[field("layer", AT, 1, Show::Dec)];
 
     fn put(value: &u8, fixed: &mut [u8]) {
         fixed[AT] = *value;
@@ -266,7 +262,7 @@ struct Listed;
 
 impl Slot for Listed {
     type Value = Vec<NodeId>;
-    const FIELDS: &'static [Field] = &[decimal("count", MEMBER_COUNT, 2)];
+    const FIELDS: &'static [Field] = &[field("count", MEMBER_COUNT, 2, Show::Dec)];
     const TAIL: Tail = Tail::Members;
 
     fn put(value: &Vec<NodeId>, fixed: &mut [u8]) {
@@ -299,7 +295,7 @@ impl Slot for Inner {
     }
 
     fn extend(value: &Packet, out: &mut Vec<u8>) {
-        value.encode(out);
+        Whole::extend(value, out);
     }
 }
 

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::layout::{Check, Field, Show, Tail};
+use crate::layout::{Check, Field, Show, Tail, field};
 use crate::schema::{Encoded, Integer, Malformed, Slot, kinds, slots};
 use crate::{NodeId, PROTOCOL_VERSION, Status};
 
@@ -190,10 +190,6 @@ slots! {
     FirstPage: u32 as u32, "page" @ 16, Dec;
     Pages: u32 as u32, "pages" @ 20, Dec;
     Generation: u64 as u64, "generation" @ 24, Dec;
-}
-
-const fn field(name: &'static str, at: usize, len: usize, show: Show) -> Field {
-    Field { name, at, len, show }
 }
 
 /// An address.

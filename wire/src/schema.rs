@@ -18,7 +18,7 @@
 use alloc::vec::Vec;
 
 use crate::ImportEpoch;
-use crate::layout::{Field, Tail};
+use crate::layout::{Field, Show, Tail, field};
 use crate::packet::PacketError;
 
 /// Why a slot cannot be read.
@@ -133,12 +133,8 @@ macro_rules! slots {
 
         impl $crate::schema::Slot for $slot {
             type Value = $value;
-            const FIELDS: &'static [$crate::layout::Field] = &[$crate::layout::Field {
-                name: $name,
-                at: $at,
-                len: size_of::<$integer>(),
-                show: $crate::layout::Show::$show,
-            }];
+            const FIELDS: &'static [$crate::layout::Field] =
+                &[$crate::layout::field($name, $at, size_of::<$integer>(), $crate::layout::Show::$show)];
 
             fn put(value: &$value, fixed: &mut [u8]) {
                 let number: $integer = $crate::schema::Encoded::number(value);
@@ -164,7 +160,7 @@ pub(crate) const fn count(parts: &[&[Field]]) -> usize {
 
 /// All fields, in the order of their places.
 pub(crate) const fn ordered<const N: usize>(parts: &[&[Field]]) -> [Field; N] {
-    let mut all = [Field { name: "", at: 0, len: 0, show: crate::layout::Show::Dec }; N];
+    let mut all = [field("", 0, 0, Show::Dec); N];
     let (mut part, mut filled) = (0, 0);
     while part < parts.len() {
         let mut one = 0;

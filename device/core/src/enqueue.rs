@@ -115,7 +115,8 @@ impl Hib {
         line.unacknowledged += 1;
         let (import, context, epoch) = (line.import, line.context, line.epoch);
         if !own {
-            self.link.spend(Class::Enqueue); // The caller has seen one.
+            let spent = self.link.spend(Class::Enqueue);
+            debug_assert!(spent, "the caller has seen a credit");
         }
         match import {
             Some(import) => {
@@ -235,7 +236,7 @@ impl Hib {
     /// The answer. A refused import is taken back.
     pub(crate) fn reserved(&mut self, opens: (u32, u16), answer: Result<u32, Status>, out: &mut Vec<Action>) {
         let (slot, number) = opens;
-        // RequestKind for is what this board would give to others: the word of the queue's node alone bounds nothing.
+        // Asked for is what this board would give to others: the word of the queue's node alone bounds nothing.
         let most = if self.config.has(Bug::BelieveHolds) { u32::MAX } else { self.config.hold };
         let dead = self.requester.open_import(number).and_then(|import| import.error.filter(|_| import.dead));
         let status = match (answer, dead) {

@@ -63,7 +63,7 @@ pub(crate) enum StepOwner {
     Serve(NodeId),
     /// The command of an admin slot.
     Command(u32),
-    /// The next store of the table write with this number.
+    /// The next store of the status write with this number.
     StatusWrite(u64),
     /// A block of a copy at this node's end, and the export page it touches.
     Block { operation: u64, offset: u64, page: u32 },
@@ -75,7 +75,7 @@ pub(crate) enum StepOwner {
     Cancelled,
 }
 
-/// What follows the last store of a table write.
+/// What follows the last store of a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AfterWrite {
     Nothing,
@@ -339,7 +339,7 @@ impl Hib {
         }
     }
 
-    // ---- steps and table writes ----
+    // ---- steps and status writes ----
 
     /// Whether a step of a copy touches one of these export pages.
     pub(crate) fn copies_touch(&self, pages: std::ops::Range<u64>) -> bool {
@@ -347,8 +347,8 @@ impl Hib {
         self.steps.used.values().any(touches)
     }
 
-    pub(crate) fn step(&mut self, op: Step, purpose: StepOwner, out: &mut Vec<Action>) {
-        let step = self.steps.insert(purpose);
+    pub(crate) fn step(&mut self, op: Step, owner: StepOwner, out: &mut Vec<Action>) {
+        let step = self.steps.insert(owner);
         out.push(Action::Step { step, op });
     }
 
@@ -444,7 +444,7 @@ impl Hib {
         self.writes_by_context.contains_key(&context)
     }
 
-    /// A table write has ended, well or badly: what follows it, once its context has been served.
+    /// A status write has ended, well or badly: what follows it, once its context has been served.
     fn end_write(&mut self, number: u64, out: &mut Vec<Action>) -> Option<AfterWrite> {
         let write = self.status_writes.remove(number)?;
         if let Some(context) = write.context {
@@ -631,9 +631,9 @@ impl Hib {
         self.refuse_all(Status::Reset, out);
         self.refuse_elements(Status::Reset, out);
         self.refuse_multicasts(Status::Reset, out);
-        for purpose in self.steps.used.values_mut() {
-            if !matches!(purpose, StepOwner::Serve(_)) {
-                *purpose = StepOwner::Cancelled;
+        for owner in self.steps.used.values_mut() {
+            if !matches!(owner, StepOwner::Serve(_)) {
+                *owner = StepOwner::Cancelled;
             }
         }
         self.status_writes.clear();

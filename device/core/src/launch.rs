@@ -22,7 +22,7 @@
 
 use crate::events::Cause;
 use crate::hib::{AfterWrite, Hib, StepOwner};
-use crate::requester::Waiting;
+use crate::requester::{Waiting, ones};
 use crate::{Action, Bar, Bug, HibConfig, Launching, Notice, Step, StepResult, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::{Account, Shares};
@@ -947,8 +947,8 @@ impl Hib {
             } else {
                 match self.near_address(&near, offset, count, Rights::READ) {
                     Ok((page, address)) => {
-                        let purpose = StepOwner::Block { operation: number, offset, page };
-                        self.step(Step::LoadBlock { address, length: count as u32 }, purpose, out);
+                        let owner = StepOwner::Block { operation: number, offset, page };
+                        self.step(Step::LoadBlock { address, length: count as u32 }, owner, out);
                     }
                     Err(status) => self.part_done(number, status, near.import, out),
                 }
@@ -1020,8 +1020,8 @@ impl Hib {
                 }
                 match self.near_address(&near, offset, data.len() as u64, Rights::WRITE) {
                     Ok((page, address)) => {
-                        let purpose = StepOwner::Block { operation: number, offset, page };
-                        self.step(Step::StoreBlock { address, data }, purpose, out);
+                        let owner = StepOwner::Block { operation: number, offset, page };
+                        self.step(Step::StoreBlock { address, data }, owner, out);
                     }
                     Err(status) => self.part_done(number, status, near.import, out),
                 }
@@ -1148,11 +1148,6 @@ impl Hib {
             }
         }
     }
-}
-
-/// What a load of so many bytes gives that cannot be served.
-fn ones(size: u32) -> u64 {
-    if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
 }
 
 fn peer_blocks(hib: &mut Hib, node: NodeId, change: i32) {

@@ -9,6 +9,7 @@ use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
 use super::turns::Flow;
+use super::watch::Interest;
 
 /// Frames of the largest size that one connection's output buffer holds: 2 MiB.
 pub(super) const OUT_ROOM: usize = (2 << 20) / MAX_LEN;
@@ -110,6 +111,11 @@ impl Connection {
             probed: None,
             answered_after: None,
         }
+    }
+
+    /// What it is watched for.
+    pub(super) fn interest(&self) -> Interest {
+        Interest { read: self.rests_until.is_none(), write: self.watched }
     }
 
     /// Whether it is not read. What has hung up is read to its end at once.

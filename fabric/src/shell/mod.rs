@@ -57,7 +57,7 @@ use trunks::{TrunkEnd, Trunks};
 use turns::{Flow, Turns};
 use unpaid::Unpaid;
 pub use watch::ShutdownHandle;
-use watch::{Events, Interest, Ready, Source, Watch};
+use watch::{Events, Ready, Source, Watch};
 
 /// Microseconds between two [`Event::Tick`] while there is something to do: what the switches' rates go by.
 const TICK: u64 = 100_000;
@@ -556,7 +556,7 @@ impl Fabric {
                     let wants = connection.transport.wants_write();
                     if connection.watched != wants {
                         connection.watched = wants;
-                        let interest = Interest { read: connection.rests_until.is_none(), write: wants };
+                        let interest = connection.interest();
                         if let Err(e) = self.watch.interest(connection.transport.fd(), Source::Port(port), interest) {
                             self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
                             self.end(port);

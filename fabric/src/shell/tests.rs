@@ -128,7 +128,7 @@ fn a_node_that_sends_what_no_credit_pays_for_rests() {
     };
     // Answers to probes that come.
     let answers = |fabric: &mut Fabric, (port, far): &mut (PortId, UnixStream), probes: usize| {
-        let (mut bytes, mut answers, mut buffer) = (Vec::new(), 0, [0; 4096]);
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
         (0..probes).for_each(|_| _ = Frame::Probe.encode(&mut bytes));
         let (length, mut sent, mut read) = (Frame::Alive.encode(&mut Vec::new()), 0, 0);
         for _ in 0..3000 {
@@ -140,9 +140,8 @@ fn a_node_that_sends_what_no_credit_pays_for_rests() {
             while let Ok(more @ 1..) = far.read(&mut buffer) {
                 read += more;
             }
-            answers = read / length;
         }
-        answers
+        read / length
     };
     let (mut greedy, mut other) = (join(&mut fabric, 1), join(&mut fabric, 2));
     fabric.ready(greedy.0, false);

@@ -12,7 +12,7 @@ use telegraphos_wire::{Class, NodeId};
 
 use super::Fabric;
 use super::connection::Role;
-use super::watch::Interest;
+use super::watch::Source;
 
 /// Of a node: all the groups that it may have, and more, at once when it joins; then as many a second as take a few hundredths of a
 /// processor's time.
@@ -68,8 +68,7 @@ impl Fabric {
         }
         let until = now.saturating_add(REST);
         connection.rests_until = Some(until);
-        let interest = Interest { read: false, write: connection.watched };
-        let watched = self.watch.interest(connection.transport.fd(), super::Source::Port(port), interest);
+        let watched = self.watch.interest(connection.transport.fd(), Source::Port(port), connection.interest());
         self.unpaid.resting.insert((until, port));
         self.unpaid.rests += 1;
         if let Err(e) = watched {
@@ -96,8 +95,8 @@ impl Fabric {
                 continue;
             }
             connection.rests_until = None;
-            let interest = Interest { read: true, write: connection.watched };
-            if let Err(e) = self.watch.interest(connection.transport.fd(), super::Source::Port(port), interest) {
+            let interest = connection.interest();
+            if let Err(e) = self.watch.interest(connection.transport.fd(), Source::Port(port), interest) {
                 self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
                 self.end(port);
                 continue;

@@ -83,7 +83,7 @@ impl Hib {
         if self.config.has(Bug::DropWhenFull) && peer.outstanding >= self.config.outstanding {
             return;
         }
-        let data = data & ones(size);
+        let data = data & ones(size.into());
         if enqueue {
             self.accept_element(node, number, at, size, data);
         } else {
@@ -125,7 +125,7 @@ impl Hib {
                     Some(import) => self.fail_load(node, import, status, out),
                     None => self.bad_access(Bar::Window, offset, size, status, out),
                 }
-                out.push(Action::ReadDone { token, data: ones(size.min(8) as u8) });
+                out.push(Action::ReadDone { token, data: ones(size) });
                 return;
             }
         };
@@ -134,7 +134,7 @@ impl Hib {
         if self.is_silent(node) {
             self.counters.silent_loads += 1;
             self.fail_load(node, number, Status::Timeout, out);
-            out.push(Action::ReadDone { token, data: ones(size) });
+            out.push(Action::ReadDone { token, data: ones(size.into()) });
             return;
         }
         self.counters.loads += 1;
@@ -187,7 +187,7 @@ impl Hib {
         match request.asked {
             RequestKind::Load { token, import, size } => {
                 self.fail_load(request.node, import, status, out);
-                out.push(Action::ReadDone { token, data: ones(size) });
+                out.push(Action::ReadDone { token, data: ones(size.into()) });
             }
             RequestKind::Lookup { slot } => self.complete_status(slot, status, out),
             RequestKind::Reserve { opens } => self.reserved(opens, Err(status), out),

@@ -194,7 +194,7 @@ impl Hib {
                 self.take_pending(number)
             {
                 out.push(Action::Notice(Notice::FailedLoad { node, status }));
-                out.push(Action::ReadDone { token, data: ones(size) });
+                out.push(Action::ReadDone { token, data: ones(size.into()) });
             }
         }
         let mut fresh = Requester::new(&self.config);

@@ -332,7 +332,8 @@ pub(crate) fn emptied<T>(queue: &mut VecDeque<T>) {
     }
 }
 
-fn ones(size: u8) -> u64 {
+/// The greatest value of so many bytes: also what a load gives that cannot be served.
+pub(crate) fn ones(size: u32) -> u64 {
     if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
 }
 

@@ -103,7 +103,8 @@ impl Hib {
     /// Sends a request. The caller has seen a credit for it.
     fn send_request(&mut self, node: NodeId, body: Body, sent: InFlight, out: &mut Vec<Action>) {
         if node != self.config.node {
-            self.link.spend(Class::Request);
+            let spent = self.link.spend(Class::Request);
+            debug_assert!(spent, "the caller has seen a credit");
         }
         let peer = &mut self.requester.peers[usize::from(node)];
         peer.requests = peer.requests.wrapping_add(1);
@@ -247,7 +248,7 @@ impl Hib {
         match (asked, body) {
             (RequestKind::Load { token, size, .. }, Body::ReadReply { status: Status::Ok, data }) => {
                 self.take_pending(number);
-                out.push(Action::ReadDone { token, data: data & ones(size) });
+                out.push(Action::ReadDone { token, data: data & ones(size.into()) });
             }
             (RequestKind::Reserve { opens }, Body::ReserveReply { status: Status::Ok, holds }) => {
                 self.take_pending(number);
