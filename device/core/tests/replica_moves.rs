@@ -6,10 +6,10 @@
 mod common;
 
 use common::replicas::{
-    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, set_page, store, word,
+    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, set, set_page, store, word,
 };
 use common::{Cluster, EXPORTS, over_seeds};
-use hib_core::Bug;
+use hib_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::{AtomicOp, Status, UNIT, event};
 
@@ -204,6 +204,44 @@ fn accident(net: Net, seed: u64) -> Result<(), String> {
 fn whoever_goes_while_the_home_moves_there_is_at_most_one_home() {
     for net in NETS {
         over_seeds(600, 40_000, |seed| accident(net, seed));
+    }
+}
+
+/// Time passes at all boards while what they have sent each other is still on its way, as when one of them is not scheduled for two seconds: that is
+/// no silence. A home moves there, and then a node leaves and joins again.
+fn pause(net: Net, seed: u64) -> Result<(), String> {
+    let mut c = replicated(net, 3, seed, admin::COUNTERS, None, |_| {});
+    for value in 1..=6 {
+        let id = c.rng.below(3) as u16;
+        store(&mut c, id, value % 4 * 8, 8, value);
+    }
+    let mut now = 0;
+    let mut through = |c: &mut Cluster, id: u16, what: &str, command: Command| {
+        let slot = c.post(id, command);
+        for _ in 0..c.rng.below(40) {
+            c.step();
+        }
+        now += 2_000_000;
+        (0..3).for_each(|id| c.event(id, Event::Tick { now }));
+        c.settle();
+        match Status::from_u16(c.completion(id, slot).status as u16) {
+            Status::Ok => Ok(()),
+            status => Err(format!("{what} through a pause: {status:?}")),
+        }
+    };
+    through(&mut c, 1, "a move to node 1", move_to(0))?;
+    through(&mut c, 0, "a move back", move_to(0))?;
+    let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+    through(&mut c, 2, "a leave", leave)?;
+    let again = set(&mut c, 2, 0, admin::COUNTERS);
+    through(&mut c, 2, "a join", again.into())?;
+    copies_are_equal(&c)
+}
+
+#[test]
+fn a_home_moves_through_a_pause_of_two_seconds() {
+    for net in NETS {
+        over_seeds(200, 10_000, |seed| pause(net, seed));
     }
 }
 

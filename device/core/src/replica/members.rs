@@ -201,7 +201,7 @@ impl Hib {
         if self.responder.replicas.pages.get(&page).is_none_or(|replica| replica.busy) {
             return true;
         }
-        self.end_copies(page, out);
+        self.end_copies(page, Status::Stale, out);
         self.forget_page(page, out);
         if let Some(replica) = self.responder.replicas.pages.remove(&page) {
             for slot in replica.setting.into_iter().chain(replica.clearing) {
@@ -212,12 +212,12 @@ impl Hib {
     }
 
     /// The copies of a page hear, behind everything that was sent to them, that this is not their home any more.
-    pub(super) fn end_copies(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(super) fn end_copies(&mut self, page: u32, why: Status, out: &mut Vec<Action>) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let copies: Vec<NodeId> = std::mem::take(&mut replica.copies).into_keys().collect();
         replica.filling.clear();
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
-        let end = Body::Rehome { at, to: NO_NODE, page: 0, generation: 0 };
+        let end = Body::Rehome { at, to: NO_NODE, page: why as u32, generation: 0 };
         self.multicast(&copies, end, None, out);
         self.announce_group(page, out);
     }
@@ -248,7 +248,7 @@ impl Hib {
         self.end_work(page, status, out);
         self.end_moving(page, status, out);
         self.release_held(page, Status::NotHome, out);
-        self.end_copies(page, out);
+        self.end_copies(page, status, out);
         self.forget_page(page, out);
         self.cause(Cause::Replica(page), out);
         self.serve_again(self.config.node, out);

@@ -98,7 +98,7 @@ impl Hib {
         if let Some(slot) = replica.setting.take() {
             self.complete_status(slot, status, out);
         }
-        self.end_copies(page, out);
+        self.end_copies(page, status, out);
         self.serve_again(self.config.node, out);
         self.leave_if_done(page, out);
     }

@@ -165,7 +165,7 @@ impl Hib {
     pub(crate) fn ask(&mut self, node: NodeId, asked: RequestKind, body: Body, out: &mut Vec<Action>) {
         let number = self.requester.next_request;
         self.requester.next_request += 1;
-        let deadline = self.now + self.config.load_limit;
+        let deadline = self.now.saturating_add(self.time_for(&asked));
         if matches!(asked, RequestKind::Load { .. }) && node != self.config.node {
             self.requester.peers[usize::from(node)].unheard.insert(number);
         }
@@ -173,6 +173,16 @@ impl Hib {
         self.requester.deadlines.insert((deadline, number));
         self.requester.peers[usize::from(node)].accept(Waiting::PendingRequest { number, body: Box::new(body) });
         self.pump(node, out);
+    }
+
+    /// How long an answer may take, in microseconds. No processor stalls for the answers about copies and homes; a node that is not scheduled for
+    /// longer than a load may take is not silent. A home that moves waits for its copies first, and then for the new one.
+    fn time_for(&self, asked: &RequestKind) -> u64 {
+        match asked {
+            RequestKind::Join { .. } | RequestKind::Leave { .. } | RequestKind::Keep { .. } => self.config.replica_limit,
+            RequestKind::Move { .. } => self.config.replica_limit.saturating_mul(3),
+            _ => self.config.load_limit,
+        }
     }
 
     pub(super) fn take_pending(&mut self, number: u64) -> Option<PendingRequest> {
