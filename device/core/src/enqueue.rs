@@ -8,7 +8,7 @@
 use crate::config::Bug;
 use crate::hib::Hib;
 use crate::requester::{InFlight, RequestKind};
-use crate::{Action, LostStore, Notice};
+use crate::{LostStore, Notice};
 use std::collections::VecDeque;
 use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, Status};
 
@@ -74,12 +74,12 @@ impl Hib {
         if let Some(line) = self.requester.send_queues.get_mut(&opening) {
             line.waiting.push_back(Waiting { behind, at, size, data });
         }
-        self.counters.enqueues += 1;
+        self.ctx.counters.enqueues += 1;
     }
 
     /// Sends elements for a node, the imports in turns.
-    pub(crate) fn pump_elements(&mut self, node: NodeId, out: &mut Vec<Action>) {
-        let own = node == self.config.node;
+    pub(crate) fn pump_elements(&mut self, node: NodeId) {
+        let own = node == self.ctx.config.node;
         let mut in_vain = 0;
         loop {
             let peer = &mut self.requester.peers[usize::from(node)];
@@ -101,12 +101,12 @@ impl Hib {
                 continue;
             }
             in_vain = 0;
-            self.send_element(node, opening, out);
+            self.send_element(node, opening);
         }
     }
 
-    fn send_element(&mut self, node: NodeId, opening: u64, out: &mut Vec<Action>) {
-        let own = node == self.config.node;
+    fn send_element(&mut self, node: NodeId, opening: u64) {
+        let own = node == self.ctx.config.node;
         let Some(line) = self.requester.send_queues.get_mut(&opening) else { return };
         let Some(Waiting { at, size, data, .. }) = line.waiting.pop_front() else { return };
         if line.waiting.is_empty() {
@@ -115,12 +115,12 @@ impl Hib {
         line.unacknowledged += 1;
         let (import, context, epoch) = (line.import, line.context, line.epoch);
         if !own {
-            let spent = self.link.spend(Class::Enqueue);
+            let spent = self.ctx.link.spend(Class::Enqueue);
             debug_assert!(spent, "the caller has seen a credit");
         }
         match import {
             Some(import) => {
-                self.left_queue(import, out);
+                self.left_queue(import);
             }
             None => self.requester.waiting_total -= 1,
         }
@@ -130,25 +130,26 @@ impl Hib {
         let after = peer.requests;
         let tag = self.requester.take_tag(node, InFlight::Element { opening, epoch: epoch.epoch });
         let body = Body::Enqueue { at, context, epoch, size, data, after };
-        let packet = Packet { src: self.config.node, dst: node, tag, incarnation: self.incarnation, target, body };
-        self.transmit(packet, out);
+        let packet =
+            Packet { src: self.ctx.config.node, dst: node, tag, incarnation: self.ctx.incarnation, target, body };
+        self.transmit(packet);
     }
 
     /// An element has been acknowledged or refused.
-    pub(crate) fn element_finished(&mut self, opening: u64, epoch: u32, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn element_finished(&mut self, opening: u64, epoch: u32, status: Status) {
         let Some(line) = self.requester.send_queues.get_mut(&opening) else { return };
         line.unacknowledged = line.unacknowledged.saturating_sub(1);
         if let Some(import) = line.import {
-            return self.store_finished(import, epoch, status, out);
+            return self.store_finished(import, epoch, status);
         }
         if !status.is_ok() {
             // Nobody is there to be told; no later element passes a lost one.
             let (node, dropped) = (line.node, std::mem::take(&mut line.waiting).len() as u32);
             self.requester.waiting_total -= dropped;
-            self.counters.dropped += u64::from(dropped) + 1;
-            out.push(Action::Notice(Notice::LostStore(LostStore { node, import: None, status })));
+            self.ctx.counters.dropped += u64::from(dropped) + 1;
+            self.ctx.notice(Notice::LostStore(LostStore { node, import: None, status }));
         }
-        self.end_send_queue(opening, out);
+        self.end_send_queue(opening);
     }
 
     /// Elements that were sent to a node that has gone: the open import they were sent through.
@@ -159,19 +160,19 @@ impl Hib {
     }
 
     /// The import is closed; what it has under way goes on.
-    pub(crate) fn leave_send_queue(&mut self, opening: u64, out: &mut Vec<Action>) {
+    pub(crate) fn leave_send_queue(&mut self, opening: u64) {
         if let Some(line) = self.requester.send_queues.get_mut(&opening) {
             line.import = None;
         }
-        self.end_send_queue(opening, out);
+        self.end_send_queue(opening);
     }
 
     /// A line without an import ends with its last element, and its hold slots go back.
-    fn end_send_queue(&mut self, opening: u64, out: &mut Vec<Action>) {
+    fn end_send_queue(&mut self, opening: u64) {
         let done = |line: &&SendQueue| line.import.is_none() && line.waiting.is_empty() && line.unacknowledged == 0;
         if self.requester.send_queues.get(&opening).as_ref().is_some_and(done) {
             if let Some(line) = self.requester.send_queues.remove(&opening) {
-                self.give_back_holds(line.node, line.queue, out);
+                self.give_back_holds(line.node, line.queue);
             }
         }
     }
@@ -185,7 +186,7 @@ impl Hib {
             !ends
         });
         self.requester.waiting_total -= dropped;
-        self.counters.dropped += u64::from(dropped);
+        self.ctx.counters.dropped += u64::from(dropped);
     }
 
     /// Elements of an import that were sent and are not acknowledged.
@@ -208,12 +209,12 @@ impl Hib {
     }
 
     /// Asks the queue's node for hold slots for one more import; the admin slot waits for the answer.
-    pub(crate) fn open_queue(&mut self, slot: u32, number: u16, out: &mut Vec<Action>) {
+    pub(crate) fn open_queue(&mut self, slot: u32, number: u16) {
         let Some(import) = self.requester.open_import(number) else { return };
         let (node, at, context, opening) = (import.node, import.address(0), import.context, import.opening);
         // Lines of closed imports last until the receivers have taken what is in them.
-        if self.requester.send_queues.len() >= 2 * usize::from(self.config.imports) {
-            return self.reserved((slot, number), Err(Status::NoSpace), out);
+        if self.requester.send_queues.len() >= 2 * usize::from(self.ctx.config.imports) {
+            return self.reserved((slot, number), Err(Status::NoSpace));
         }
         let line = SendQueue {
             node,
@@ -227,17 +228,17 @@ impl Hib {
         };
         self.requester.send_queues.insert(opening, line);
         if let Err(status) = self.reachable(node) {
-            return self.reserved((slot, number), Err(status), out);
+            return self.reserved((slot, number), Err(status));
         }
         let imports = self.lines_to(node, &at);
-        self.ask(node, RequestKind::Reserve { opens: (slot, number) }, Body::Reserve { at, imports }, out);
+        self.ask(node, RequestKind::Reserve { opens: (slot, number) }, Body::Reserve { at, imports });
     }
 
     /// The answer. A refused import is taken back.
-    pub(crate) fn reserved(&mut self, opens: (u32, u16), answer: Result<u32, Status>, out: &mut Vec<Action>) {
+    pub(crate) fn reserved(&mut self, opens: (u32, u16), answer: Result<u32, Status>) {
         let (slot, number) = opens;
         // Asked for is what this board would give to others: the word of the queue's node alone bounds nothing.
-        let most = if self.config.has(Bug::BelieveHolds) { u32::MAX } else { self.config.hold };
+        let most = if self.ctx.has(Bug::BelieveHolds) { u32::MAX } else { self.ctx.config.hold };
         let dead = self.requester.open_import(number).and_then(|import| import.error.filter(|_| import.dead));
         let status = match (answer, dead) {
             (Err(status), _) | (Ok(_), Some(status)) => status,
@@ -245,33 +246,33 @@ impl Hib {
                 if let Some(line) = self.line(number) {
                     line.hold = Some(holds.clamp(1, most));
                 }
-                return self.complete_status(slot, Status::Ok, out);
+                return self.ctx.complete_status(slot, Status::Ok);
             }
         };
         // Nobody has been told of it yet.
         let waiting = self.drop_waiting(number);
         self.requester.waiting_total -= waiting;
         self.unmap_import(number);
-        self.remove_import(number, out);
-        self.complete_status(slot, status, out);
+        self.remove_import(number);
+        self.ctx.complete_status(slot, status);
     }
 
     /// An import of a queue has gone: the queue's node hears how many are left. Absolute numbers leave nothing behind if an answer is late.
-    pub(crate) fn give_back_holds(&mut self, node: NodeId, at: RemoteAddr, out: &mut Vec<Action>) {
+    pub(crate) fn give_back_holds(&mut self, node: NodeId, at: RemoteAddr) {
         // One such request at a time, however fast imports are opened and closed: the next says all that has changed meanwhile.
         if let Some(again) = self.requester.returning.get_mut(&(node, at.page, at.generation)) {
             *again = true;
         } else if self.reachable(node).is_ok() {
             self.requester.returning.insert((node, at.page, at.generation), false);
             let imports = self.lines_to(node, &at);
-            self.ask(node, RequestKind::Return { node, at }, Body::Reserve { at, imports }, out);
+            self.ask(node, RequestKind::Return { node, at }, Body::Reserve { at, imports });
         }
     }
 
     /// The queue's node knows, or never will.
-    pub(crate) fn holds_returned(&mut self, node: NodeId, at: RemoteAddr, out: &mut Vec<Action>) {
+    pub(crate) fn holds_returned(&mut self, node: NodeId, at: RemoteAddr) {
         if self.requester.returning.remove(&(node, at.page, at.generation)) == Some(true) {
-            self.give_back_holds(node, at, out);
+            self.give_back_holds(node, at);
         }
     }
 }

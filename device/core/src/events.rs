@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The event queue: causes wait as sticky bits and are posted, oldest first, while the ring in guest memory has room.
+//!
+//! A cause is noted by whoever has changed something; what its event says is asked of its organ when it is posted, after the board has done with
+//! the event that it is handling ([`Ctx::next_cause`]).
 
 use crate::config::Bug;
-use crate::hib::{AfterWrite, Hib};
-use crate::{Action, Bar, Notice};
+use crate::ctx::Ctx;
+use crate::tables::AfterWrite;
+use crate::{Action, Bar};
 use std::collections::{BTreeSet, VecDeque};
 use telegraphos_wire::regs::{CONTROL_IRQ_ENABLE, Register};
-use telegraphos_wire::{NodeId, Status, event};
+use telegraphos_wire::{NodeId, Status};
 
 /// Something the driver should look at. Each cause is pending at most once; its value is taken when it is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +29,7 @@ pub(crate) enum Cause {
 
 /// The ring as the driver has programmed it, and the causes that wait for it.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct EventQueue {
+pub(crate) struct Events {
     pub(crate) base: u64,
     pub(crate) size: u32,
     posted: u32,
@@ -35,7 +39,8 @@ pub(crate) struct EventQueue {
     order: VecDeque<Cause>,
 }
 
-impl EventQueue {
+impl Events {
+    /// The ring is unusable: causes stay pending until the driver programs another one.
     pub(crate) fn disable(&mut self) {
         self.size = 0;
         self.posting = false;
@@ -50,52 +55,39 @@ impl EventQueue {
     }
 }
 
-impl Hib {
-    /// Notes a cause; posts it at once if the ring has room.
-    pub(crate) fn cause(&mut self, cause: Cause, out: &mut Vec<Action>) {
-        if self.config.has(Bug::ForgetCause) && self.events.size > 0 && self.events.full() {
+impl Ctx {
+    /// Notes a cause.
+    pub(crate) fn cause(&mut self, cause: Cause) {
+        if self.has(Bug::ForgetCause) && self.events.size > 0 && self.events.full() {
             return;
         }
         if self.events.pending.insert(cause) {
             self.events.order.push_back(cause);
         }
-        self.post_events(out);
     }
 
-    pub(crate) fn post_events(&mut self, out: &mut Vec<Action>) {
+    /// Takes the cause that can be posted now, if there is one: one at a time.
+    pub(crate) fn next_cause(&mut self) -> Option<Cause> {
         if self.events.posting || self.events.size == 0 || !self.bus_master || self.events.full() {
-            return;
+            return None;
         }
-        let Some(cause) = self.events.order.pop_front() else { return };
+        let cause = self.events.order.pop_front()?;
         self.events.pending.remove(&cause);
-        let (kind, index, value) = match cause {
-            Cause::AdminDone(slot) => (event::ADMIN_DONE, slot as u16, 0),
-            Cause::ImportState(import) => (event::IMPORT_STATE, import, self.import_state(import)),
-            Cause::NodeState(node) => {
-                let peer = self.requester.peers.get(usize::from(node));
-                let value = peer.and_then(|p| p.incarnation).map_or(0, u64::from);
-                (event::NODE_STATE, node, value)
-            }
-            Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.link.is_up())),
-            Cause::Error => (event::ERROR, 0, self.registers.error),
-            Cause::Context(context) => (event::CONTEXT, context, 0),
-            Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.context_state(context)),
-            Cause::Replica(page) => {
-                let (home, value) = self.replica_event(page);
-                (event::REPLICA, home, value)
-            }
-            Cause::Queue(page) => (event::QUEUE, 0, self.queue_event(page)),
-            Cause::Counter(counter) => (event::COUNTER, counter, self.page_counters.take_news(counter)),
-        };
+        Some(cause)
+    }
+
+    /// Stores an event into the ring.
+    pub(crate) fn post_event(&mut self, kind: u16, index: u16, value: u64) {
         let queue = &mut self.events;
         queue.posting = true;
         let entry = queue.base + u64::from(queue.posted & (queue.size - 1)) * 16;
         let seq = queue.posted.wrapping_add(1);
         let word = u64::from(kind) | u64::from(index) << 16 | u64::from(seq) << 32;
-        self.write_table([(entry, value), (entry + 8, word)], AfterWrite::EventPosted, out);
+        self.write_table([(entry, value), (entry + 8, word)], AfterWrite::EventPosted);
     }
 
-    pub(crate) fn event_posted(&mut self, out: &mut Vec<Action>) {
+    /// The event is in the ring.
+    pub(crate) fn event_posted(&mut self) {
         let queue = &mut self.events;
         queue.posting = false;
         if queue.size == 0 {
@@ -105,56 +97,46 @@ impl Hib {
         queue.posted = queue.posted.wrapping_add(1);
         self.counters.events += 1;
         if was_empty {
-            self.interrupt(out);
+            self.interrupt();
         }
-        self.post_events(out);
     }
 
-    fn interrupt(&mut self, out: &mut Vec<Action>) {
+    fn interrupt(&mut self) {
         if u64::from(self.registers.control) & CONTROL_IRQ_ENABLE != 0 {
-            out.push(Action::Interrupt);
+            self.out.push(Action::Interrupt);
         }
     }
 
     /// CONTROL was written: with events left unconsumed, enabling interrupts raises one.
-    pub(crate) fn control_written(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn control_written(&mut self) {
         if self.events.posted != self.events.consumer {
-            self.interrupt(out);
+            self.interrupt();
         }
     }
 
     /// EVENT_SIZE was written: a new ring starts at entry 0.
-    pub(crate) fn set_event_size(&mut self, size: u32, out: &mut Vec<Action>) {
+    pub(crate) fn set_event_size(&mut self, size: u32) {
         let ok = size == 0 || (size.is_power_of_two() && (4..=65_536).contains(&size) && self.events.base % 16 == 0);
         if !ok {
-            out.push(Action::Notice(Notice::BadAccess {
-                bar: Bar::Control,
-                offset: Register::EventSize.offset(),
-                size: 4,
-                status: Status::Invalid,
-            }));
-            self.latch_error(Bar::Control, Register::EventSize.offset(), 4, Status::Invalid, out);
-            return;
+            return self.bad_access(Bar::Control, Register::EventSize.offset(), 4, Status::Invalid);
         }
         let queue = &mut self.events;
         queue.size = size;
         queue.posted = 0;
         queue.consumer = 0;
-        self.post_events(out);
     }
 
     /// EVENT_CONSUMER was written.
-    pub(crate) fn consume_events(&mut self, consumer: u32, out: &mut Vec<Action>) {
+    pub(crate) fn consume_events(&mut self, consumer: u32) {
         let queue = &mut self.events;
         let unconsumed = queue.posted.wrapping_sub(queue.consumer);
         if consumer.wrapping_sub(queue.consumer) > unconsumed {
-            self.latch_error(Bar::Control, Register::EventConsumer.offset(), 4, Status::Invalid, out);
+            self.latch_error(Bar::Control, Register::EventConsumer.offset(), 4, Status::Invalid);
             return;
         }
         queue.consumer = consumer;
         if queue.posted != consumer {
-            self.interrupt(out);
+            self.interrupt();
         }
-        self.post_events(out);
     }
 }

@@ -20,9 +20,11 @@
 //! A context with many bytes of unfinished copies, or with most of the stores since the socket was last dry, is *congested*: the driver takes its
 //! page away from its processes until that ends.
 
+use crate::ctx::StepOwner;
 use crate::events::Cause;
-use crate::hib::{AfterWrite, Hib, StepOwner};
+use crate::hib::Hib;
 use crate::requester::{Waiting, ones};
+use crate::tables::AfterWrite;
 use crate::{Action, Bar, Bug, HibConfig, Launching, Notice, Step, StepResult, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::{Account, Shares};
@@ -291,18 +293,18 @@ impl Hib {
     // ---- arguments ----
 
     /// A store to the argument aperture.
-    pub(crate) fn argument(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
-        let address = self.config.window.decode(offset);
+    pub(crate) fn argument(&mut self, offset: u64, size: u32, data: u64) {
+        let address = self.ctx.config.window.decode(offset);
         if size != 8 || offset % 8 != 0 {
-            return self.bad_access(Bar::Window, offset, size, Status::BadSize, out);
+            return self.ctx.bad_access(Bar::Window, offset, size, Status::BadSize);
         }
         let Some(number) = self.requester.slot(&address) else {
-            return self.bad_access(Bar::Window, offset, size, Status::Unmapped, out);
+            return self.ctx.bad_access(Bar::Window, offset, size, Status::Unmapped);
         };
         self.requester.touched(number);
         let Argument { context, slot, which, key } = Argument::decode(data);
         let Some((owner, place)) = self.place(number, address.slot(), address.within()) else { return };
-        let (context, right_key) = match self.config.launching {
+        let (context, right_key) = match self.ctx.config.launching {
             Launching::Keys => {
                 let context = u16::from(context);
                 (context, self.requester.contexts.get(&context).is_some_and(|c| c.key == key))
@@ -320,14 +322,14 @@ impl Hib {
                 return;
             }
         };
-        if !right_key || (owner != context && !self.config.has(crate::Bug::ForeignContext)) {
-            return self.wrong_key(number, offset, out);
+        if !right_key || (owner != context && !self.ctx.has(crate::Bug::ForeignContext)) {
+            return self.wrong_key(number, offset);
         }
         let launcher = &mut self.launcher;
         let Some(argument) =
             launcher.registers.entry((context, slot)).or_default().arguments.get_mut(usize::from(which))
         else {
-            return self.bad_access(Bar::Window, offset, size, Status::Argument, out);
+            return self.ctx.bad_access(Bar::Window, offset, size, Status::Argument);
         };
         *argument = Some(place);
     }
@@ -340,13 +342,13 @@ impl Hib {
     }
 
     /// An argument with a wrong key, or for another process's context, has no effect but being counted.
-    fn wrong_key(&mut self, number: u16, offset: u64, out: &mut Vec<Action>) {
-        self.counters.bad_keys += 1;
-        self.bad_access(Bar::Window, offset, 8, Status::BadKey, out);
+    fn wrong_key(&mut self, number: u16, offset: u64) {
+        self.ctx.counters.bad_keys += 1;
+        self.ctx.bad_access(Bar::Window, offset, 8, Status::BadKey);
         let Some(import) = self.requester.import(number) else { return };
         import.bad_keys += 1;
         if import.bad_keys >= KEY_ATTEMPTS && !import.dead {
-            self.kill_import(number, Status::BadKey, out);
+            self.kill_import(number, Status::BadKey);
         }
     }
 
@@ -364,11 +366,11 @@ impl Hib {
 
     /// A load from the argument aperture: the second half of a SHRIMP command. Reads as 1 if the copy was started, which ends in slot 63 of the
     /// context whose import the destination is.
-    pub(crate) fn command_load(&mut self, offset: u64, out: &mut Vec<Action>) -> Option<u64> {
-        if self.config.launching != Launching::CommandPages {
+    pub(crate) fn command_load(&mut self, offset: u64) -> Option<u64> {
+        if self.ctx.config.launching != Launching::CommandPages {
             return None;
         }
-        let address = self.config.window.decode(offset);
+        let address = self.ctx.config.window.decode(offset);
         if address.aperture != Aperture::Argument {
             return None;
         }
@@ -378,7 +380,7 @@ impl Hib {
             let (_, from) = self.place(number, address.slot(), address.within())?;
             let context = self.requester.open_import(to.import)?.context;
             let origin = Origin::Slot { context, slot: 63, cookie: 1 };
-            self.start(origin, false, What::Copy, [Some(to), Some(from)], length, 0, 0, out).ok()
+            self.start(origin, false, What::Copy, [Some(to), Some(from)], length, 0, 0).ok()
         })();
         Some(u64::from(started.is_some()))
     }
@@ -405,9 +407,9 @@ impl Hib {
     }
 
     /// In special mode an access to the plain window is an argument and nothing else; whether it was one.
-    pub(crate) fn special_access(&mut self, offset: u64, size: u32, out: &mut Vec<Action>) -> bool {
+    pub(crate) fn special_access(&mut self, offset: u64, size: u32) -> bool {
         let Some((context, slot, count)) = self.launcher.special else { return false };
-        let address = self.config.window.decode(offset);
+        let address = self.ctx.config.window.decode(offset);
         if address.aperture != Aperture::Plain {
             return false;
         }
@@ -418,7 +420,7 @@ impl Hib {
                 *argument = Some(place);
                 self.launcher.special = Some((context, slot, count + 1));
             }
-            _ => self.bad_access(Bar::Window, offset, size, Status::Argument, out),
+            _ => self.ctx.bad_access(Bar::Window, offset, size, Status::Argument),
         }
         true
     }
@@ -426,28 +428,28 @@ impl Hib {
     // ---- the context page ----
 
     /// A store to a context page.
-    pub(crate) fn context_write(&mut self, offset: u64, size: u32, data: u64, out: &mut Vec<Action>) {
+    pub(crate) fn context_write(&mut self, offset: u64, size: u32, data: u64) {
         let number = (offset >> UNIT_SHIFT) as u16;
         if self.requester.contexts.contains_key(&number) {
             *self.launcher.stores.entry(number).or_default() += 1;
         }
-        self.count_intake(out);
+        self.count_intake();
         let within = offset & (UNIT - 1);
         let slots = context::SLOT_COUNT;
         let end = context::REGISTERS + slots * context::STRIDE;
         let status = if within == context::QUEUE_ARM && size == 8 && self.requester.contexts.contains_key(&number) {
-            return self.queue_arm(number, offset, data, out);
+            return self.queue_arm(number, offset, data);
         } else if size != 8 || offset % 8 != 0 || within >= end {
             Status::BadSize
         } else if !self.requester.contexts.contains_key(&number) {
             Status::Unmapped
         } else if within < context::ARM {
-            match self.quiet(number, (within / 8) as u8, data, out) {
+            match self.quiet(number, (within / 8) as u8, data) {
                 Ok(()) => return,
                 Err(status) => status,
             }
         } else if within < context::REGISTERS {
-            return self.arm(number, ((within - context::ARM) / 8) as u8, data, out);
+            return self.arm(number, ((within - context::ARM) / 8) as u8, data);
         } else {
             let at = within - context::REGISTERS;
             let slot = (at / context::STRIDE) as u8;
@@ -456,11 +458,11 @@ impl Hib {
                 context::OPERAND => registers.operand = data,
                 context::COMPARE => registers.compare = data,
                 context::LENGTH => registers.length = data,
-                _ => return self.launch(number, slot, data, offset, out),
+                _ => return self.launch(number, slot, data, offset),
             }
             return;
         };
-        self.bad_access(Bar::Contexts, offset, size, status, out);
+        self.ctx.bad_access(Bar::Contexts, offset, size, status);
     }
 
     /// Whether a slot has an unfinished operation.
@@ -469,7 +471,7 @@ impl Hib {
     }
 
     /// `ARM[slot]` <- cookie: an event when it is done, or now if it is.
-    fn arm(&mut self, number: u16, slot: u8, cookie: u64, out: &mut Vec<Action>) {
+    fn arm(&mut self, number: u16, slot: u8, cookie: u64) {
         let operation = self.launcher.slots.get(&(number, slot)).copied();
         if let Some(operation) = operation.and_then(|o| self.launcher.operations.get_mut(&o)) {
             if operation.origin == (Origin::Slot { context: number, slot, cookie }) {
@@ -480,12 +482,12 @@ impl Hib {
         let quiet = self.requester.contexts.get_mut(&number).and_then(|c| c.quiets.get_mut(&slot));
         match quiet {
             Some(quiet) if quiet.cookie == cookie => quiet.notify = true,
-            _ => self.cause(Cause::Context(number), out),
+            _ => self.ctx.cause(Cause::Context(number)),
         }
     }
 
     /// `LAUNCH` of a slot was written: its arguments are consumed whatever comes of it.
-    fn launch(&mut self, number: u16, slot: u8, word: u64, offset: u64, out: &mut Vec<Action>) {
+    fn launch(&mut self, number: u16, slot: u8, word: u64, offset: u64) {
         let quiet = self.requester.contexts.get(&number).is_some_and(|c| c.quiets.contains_key(&slot));
         let busy = quiet || self.slot_is_busy(number, slot);
         let registers = self.launcher.registers.remove(&(number, slot)).unwrap_or_default();
@@ -493,33 +495,33 @@ impl Hib {
             self.launcher.special = None;
         }
         let Some(Launch { operation, notify, cookie }) = Launch::decode(word) else {
-            return self.bad_access(Bar::Contexts, offset, 8, Status::Invalid, out);
+            return self.ctx.bad_access(Bar::Contexts, offset, 8, Status::Invalid);
         };
         if let Err(status) = self.take_word(number) {
             // There is no room for a word to say so.
-            return self.bad_access(Bar::Contexts, offset, 8, status, out);
+            return self.ctx.bad_access(Bar::Contexts, offset, 8, status);
         }
         if busy {
             // Told by its cookie; the word of the one that is under way comes later, and is not lost.
-            self.bad_access(Bar::Contexts, offset, 8, Status::Busy, out);
-            return self.slot_done((number, slot), cookie, Status::Busy, None, notify, out);
+            self.ctx.bad_access(Bar::Contexts, offset, 8, Status::Busy);
+            return self.slot_done((number, slot), cookie, Status::Busy, None, notify);
         }
         let origin = Origin::Slot { context: number, slot, cookie };
         let length = registers.length & ((1 << 48) - 1);
         let places = registers.places();
-        let started = self.start(origin, notify, operation, places, length, registers.operand, registers.compare, out);
+        let started = self.start(origin, notify, operation, places, length, registers.operand, registers.compare);
         if let Err(status) = started {
             if status == Status::NoSpace {
                 // Only an operating system that does not stop a congested context comes here.
-                self.bad_access(Bar::Contexts, offset, 8, status, out);
+                self.ctx.bad_access(Bar::Contexts, offset, 8, status);
             }
-            self.slot_done((number, slot), cookie, status, None, notify, out);
+            self.slot_done((number, slot), cookie, status, None, notify);
         }
     }
 
     /// Takes the place of a status word from a context's account.
     pub(crate) fn take_word(&mut self, context: u16) -> Result<(), Status> {
-        if self.config.has(Bug::UnboundedStatusWords) {
+        if self.ctx.has(Bug::UnboundedStatusWords) {
             return Ok(());
         }
         self.launcher.words.take(context, 1).map_err(|_| Status::NoSpace)
@@ -528,28 +530,21 @@ impl Hib {
     // ---- loads that perform ----
 
     /// A load from a context page. Only FETCH is for loads; what else is there arrives in the status page and reads as zero.
-    pub(crate) fn context_read(&mut self, token: Token, offset: u64, size: u32, out: &mut Vec<Action>) {
+    pub(crate) fn context_read(&mut self, token: Token, offset: u64, size: u32) {
         let within = offset & (UNIT - 1);
         let slots = context::FETCH..context::FETCH + 8 * context::SLOT_COUNT;
         if !slots.contains(&within) {
-            return out.push(Action::ReadDone { token, data: 0 });
+            return self.ctx.out.push(Action::ReadDone { token, data: 0 });
         }
         let number = (offset >> UNIT_SHIFT) as u16;
-        if let Err((status, argument)) = self.fetch(token, number, offset, size, out) {
-            self.fetch_failed(number, argument, offset, size, status, out);
-            out.push(Action::ReadDone { token, data: ones(size) });
+        if let Err((status, argument)) = self.fetch(token, number, offset, size) {
+            self.fetch_failed(number, argument, offset, size, status);
+            self.ctx.out.push(Action::ReadDone { token, data: ones(size) });
         }
     }
 
     /// A load of FETCH: performs the atomic that was prepared in its slot. An error comes with the import that it concerns.
-    fn fetch(
-        &mut self,
-        token: Token,
-        number: u16,
-        offset: u64,
-        size: u32,
-        out: &mut Vec<Action>,
-    ) -> Result<(), (Status, Option<u16>)> {
+    fn fetch(&mut self, token: Token, number: u16, offset: u64, size: u32) -> Result<(), (Status, Option<u16>)> {
         if !matches!(size, 4 | 8) || offset % 8 != 0 {
             return Err((Status::BadSize, None));
         }
@@ -557,7 +552,7 @@ impl Hib {
         let slot = (((offset & (UNIT - 1)) - context::FETCH) / 8) as u8;
         let busy = context.quiets.contains_key(&slot) || self.slot_is_busy(number, slot);
         // Consumed whatever comes of it, as by LAUNCH.
-        let registers = match self.config.has(Bug::FetchKeepsArguments) {
+        let registers = match self.ctx.has(Bug::FetchKeepsArguments) {
             true => self.launcher.registers.get(&(number, slot)).copied().unwrap_or_default(),
             false => self.launcher.registers.remove(&(number, slot)).unwrap_or_default(),
         };
@@ -574,58 +569,50 @@ impl Hib {
         }
         let op = AtomicOp::from_u8((registers.length >> 56) as u8).ok_or(failed(Status::Invalid))?;
         let size = size as u8;
-        let deadline = self.now.saturating_add(self.config.load_limit);
+        let deadline = self.ctx.now.saturating_add(self.ctx.config.load_limit);
         let origin = Origin::Load { context: number, slot, size, token: Some(token), deadline };
         let what = What::Atomic { op, size };
         // On the account of what waits for the context: one whose load has been answered may be unfinished for long.
         self.take_word(number).map_err(failed)?;
-        self.start(origin, false, what, places, 0, registers.operand, registers.compare, out).map_err(|status| {
+        self.start(origin, false, what, places, 0, registers.operand, registers.compare).map_err(|status| {
             self.launcher.give_word(number);
             failed(status)
         })
     }
 
     /// A load of FETCH is answered with all ones. Each counts in the context's errors, by which its process tells it from a word that is all ones.
-    fn fetch_failed(
-        &mut self,
-        number: u16,
-        argument: Option<u16>,
-        offset: u64,
-        size: u32,
-        status: Status,
-        out: &mut Vec<Action>,
-    ) {
+    fn fetch_failed(&mut self, number: u16, argument: Option<u16>, offset: u64, size: u32, status: Status) {
         let errors = |hib: &Hib| hib.requester.contexts.get(&number).map(|context| context.errors);
         let before = errors(self);
         match argument {
             Some(import) => {
-                let node = self.requester.open_import(import).map_or(self.config.node, |import| import.node);
-                out.push(Action::Notice(Notice::FailedLoad { node, status }));
-                self.latch(import, status, out);
+                let node = self.requester.open_import(import).map_or(self.ctx.config.node, |import| import.node);
+                self.ctx.notice(Notice::FailedLoad { node, status });
+                self.latch(import, status);
             }
-            None => self.bad_access(Bar::Contexts, offset, size, status, out),
+            None => self.ctx.bad_access(Bar::Contexts, offset, size, status),
         }
         if errors(self) == before {
-            self.count_context_error(number, out);
+            self.count_context_error(number);
         }
     }
 
     /// Loads of FETCH whose time is over are answered; what they have launched continues, and quiet waits for it.
-    pub(crate) fn expire_fetches(&mut self, out: &mut Vec<Action>) {
-        if self.config.has(Bug::FetchWithoutLimit) {
+    pub(crate) fn expire_fetches(&mut self) {
+        if self.ctx.has(Bug::FetchWithoutLimit) {
             return;
         }
         while let Some(&(deadline, number)) = self.launcher.fetches.first() {
-            if deadline > self.now {
+            if deadline > self.ctx.now {
                 return;
             }
-            self.answer_fetch(number, Status::Timeout, out);
+            self.answer_fetch(number, Status::Timeout);
             self.launcher.fetches.remove(&(deadline, number));
         }
     }
 
     /// Answers the load that has launched an operation, if that has not been answered.
-    fn answer_fetch(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+    fn answer_fetch(&mut self, number: u64, status: Status) {
         let Some(operation) = self.launcher.operations.get_mut(&number) else { return };
         let Origin::Load { context, slot, size, token, deadline } = &mut operation.origin else { return };
         let Some(token) = token.take() else { return };
@@ -638,20 +625,20 @@ impl Hib {
             Kind::Atomic { value } if status == Status::Ok => value & ones(u32::from(size)),
             _ => {
                 let offset = u64::from(context) * UNIT + context::FETCH + 8 * u64::from(slot);
-                self.fetch_failed(context, argument, offset, u32::from(size), status, out);
+                self.fetch_failed(context, argument, offset, u32::from(size), status);
                 ones(u32::from(size))
             }
         };
-        out.push(Action::ReadDone { token, data });
+        self.ctx.out.push(Action::ReadDone { token, data });
     }
 
     /// Reset: loads that have launched an operation are answered.
-    pub(crate) fn fail_fetches(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn fail_fetches(&mut self) {
         for (_, number) in std::mem::take(&mut self.launcher.fetches) {
             let Some(operation) = self.launcher.operations.get(&number) else { continue };
             if let Origin::Load { size, token: Some(token), .. } = operation.origin {
-                out.push(Action::Notice(Notice::FailedLoad { node: operation.node, status: Status::Reset }));
-                out.push(Action::ReadDone { token, data: ones(u32::from(size)) });
+                self.ctx.notice(Notice::FailedLoad { node: operation.node, status: Status::Reset });
+                self.ctx.out.push(Action::ReadDone { token, data: ones(u32::from(size)) });
             }
         }
     }
@@ -663,66 +650,67 @@ impl Hib {
         if self.launcher.is_stopped(context) { event::CONTEXT_CONGESTED } else { 0 }
     }
 
-    fn context_stopped(&mut self, context: u16, on: bool, out: &mut Vec<Action>) {
+    fn context_stopped(&mut self, context: u16, on: bool) {
         if on {
-            self.counters.congested += 1;
-        } else if self.config.has(Bug::ForgetContextClear) {
+            self.ctx.counters.congested += 1;
+        } else if self.ctx.has(Bug::ForgetContextClear) {
             return;
         }
-        out.push(Action::Notice(Notice::ContextCongested { context, on }));
-        self.cause(Cause::ContextState(context), out);
+        self.ctx.notice(Notice::ContextCongested { context, on });
+        self.ctx.cause(Cause::ContextState(context));
     }
 
     /// The board cannot keep up with its guest's stores: stops the contexts that more than their part of them came from. If less than half came
     /// from contexts, it is imports that are stopped.
-    pub(crate) fn throttle_contexts(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn throttle_contexts(&mut self) {
         let stores = std::mem::take(&mut self.launcher.stores);
-        let part = self.config.intake_limit / 2 / (stores.len() as u32).max(1);
+        let part = self.ctx.config.intake_limit / 2 / (stores.len() as u32).max(1);
         for context in stores.into_iter().filter(|(_, count)| *count >= part).map(|(context, _)| context) {
             let news = !self.launcher.is_stopped(context);
             self.launcher.throttled.insert(context);
             if news {
-                self.context_stopped(context, true, out);
+                self.context_stopped(context, true);
             }
         }
     }
 
     /// The guest's stores have been taken in.
-    pub(crate) fn release_contexts(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn release_contexts(&mut self) {
         self.launcher.stores.clear();
         for context in std::mem::take(&mut self.launcher.throttled) {
             if !self.launcher.is_stopped(context) {
-                self.context_stopped(context, false, out);
+                self.context_stopped(context, false);
             }
         }
     }
 
     /// Charges the bytes of a copy to its context.
-    fn charge_copy(&mut self, context: u16, length: u64, out: &mut Vec<Action>) -> Result<(), Status> {
-        if self.config.has(Bug::UnboundedCopies) {
+    fn charge_copy(&mut self, context: u16, length: u64) -> Result<(), Status> {
+        if self.ctx.has(Bug::UnboundedCopies) {
             return Ok(());
         }
         let launcher = &mut self.launcher;
         launcher.bytes.take(context, length).map_err(|_| Status::NoSpace)?;
-        if launcher.bytes.held(&context) >= self.config.copies_congest_at && !launcher.congested.contains(&context) {
+        if launcher.bytes.held(&context) >= self.ctx.config.copies_congest_at && !launcher.congested.contains(&context)
+        {
             let news = !launcher.is_stopped(context);
             launcher.congested.insert(context);
             if news {
-                self.context_stopped(context, true, out);
+                self.context_stopped(context, true);
             }
         }
         Ok(())
     }
 
     /// A copy has ended.
-    fn credit_copy(&mut self, context: u16, length: u64, out: &mut Vec<Action>) {
+    fn credit_copy(&mut self, context: u16, length: u64) {
         let launcher = &mut self.launcher;
         launcher.bytes.give(&context, length);
-        if launcher.bytes.held(&context) <= self.config.copies_clear_at
+        if launcher.bytes.held(&context) <= self.ctx.config.copies_clear_at
             && launcher.congested.remove(&context)
             && !launcher.is_stopped(context)
         {
-            self.context_stopped(context, false, out);
+            self.context_stopped(context, false);
         }
     }
 
@@ -737,7 +725,7 @@ impl Hib {
     }
 
     /// The LAUNCH command of the kernel.
-    pub(crate) fn admin_launch(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<(), Status> {
+    pub(crate) fn admin_launch(&mut self, slot: u32, command: &Command) -> Result<(), Status> {
         let command = command.launch();
         let word = u64::from(command.operation & 0xff) << 56 | u64::from(command.operation >> 8) << 48;
         let Launch { operation, .. } = Launch::decode(word).ok_or(Status::Invalid)?;
@@ -749,7 +737,7 @@ impl Hib {
         let places = [place(command.target, command.target_offset), source];
         let (length, operand, compare) = (command.length, command.operand, command.compare);
         let origin = Origin::Admin { context: command.context, slot };
-        self.start(origin, false, operation, places, length, operand, compare, out)
+        self.start(origin, false, operation, places, length, operand, compare)
     }
 
     // ---- starting ----
@@ -764,7 +752,6 @@ impl Hib {
         length: u64,
         operand: u64,
         compare: u64,
-        out: &mut Vec<Action>,
     ) -> Result<(), Status> {
         match operation {
             What::Atomic { op, size } => {
@@ -774,7 +761,7 @@ impl Hib {
                     return Err(Status::BadSize);
                 }
                 let mask = if size == 8 { u64::MAX } else { u64::from(u32::MAX) };
-                self.counters.atomics += 1;
+                self.ctx.counters.atomics += 1;
                 let kind = Kind::Atomic { value: 0 };
                 let number = self.begin(Operation {
                     origin,
@@ -791,8 +778,8 @@ impl Hib {
                 let (operand, compare) = (operand & mask, compare & mask);
                 let epoch = self.epoch_of(place.import);
                 let body = Body::Atomic { at, context, epoch, size, op, operand, compare };
-                self.count_access(node, at.page, true, out);
-                self.send_part(node, number, 0, body, out);
+                self.page_counters.count(&mut self.ctx, node, at.page, true);
+                self.send_part(node, number, 0, body);
             }
             What::Copy => {
                 let (to, from) = (places[0].ok_or(Status::Argument)?, places[1].ok_or(Status::Argument)?);
@@ -802,7 +789,7 @@ impl Hib {
                 let dma = Rights::DMA.0;
                 let (to_node, _) = self.reach(&to, length, Rights(dma | Rights::WRITE.0))?;
                 let (from_node, _) = self.reach(&from, length, Rights(dma | Rights::READ.0))?;
-                let own = self.config.node;
+                let own = self.ctx.config.node;
                 let get = from_node != own;
                 if get && to_node != own {
                     return Err(Status::NotLocal);
@@ -814,8 +801,8 @@ impl Hib {
                 let node = if get { from_node } else { to_node };
                 let second = (to.import != from.import).then_some(near.import);
                 let context = origin.context();
-                self.charge_copy(context, length, out)?;
-                self.counters.copies += 1;
+                self.charge_copy(context, length)?;
+                self.ctx.counters.copies += 1;
                 let number = self.begin(Operation {
                     origin,
                     notify,
@@ -828,7 +815,7 @@ impl Hib {
                     blamed: None,
                 });
                 self.queue_copy(node, context, number);
-                self.pump_copies(node, out);
+                self.pump_copies(node);
             }
         }
         Ok(())
@@ -836,7 +823,7 @@ impl Hib {
 
     /// Puts a copy behind those whose turn comes before.
     fn queue_copy(&mut self, node: NodeId, context: u16, number: u64) {
-        let context = if self.config.has(Bug::TurnsByOperation) { 0 } else { context };
+        let context = if self.ctx.has(Bug::TurnsByOperation) { 0 } else { context };
         self.requester.peers[usize::from(node)].copies.push(context, number);
     }
 
@@ -894,15 +881,15 @@ impl Hib {
         number
     }
 
-    fn send_part(&mut self, node: NodeId, operation: u64, offset: u64, body: Body, out: &mut Vec<Action>) {
+    fn send_part(&mut self, node: NodeId, operation: u64, offset: u64, body: Body) {
         self.requester.peers[usize::from(node)].accept(Waiting::Part { operation, offset, body: Box::new(body) });
-        self.pump(node, out);
+        self.pump(node);
     }
 
     // ---- copies ----
 
     /// Starts blocks of the copies for a node, in turns, as far as [`BLOCKS`] allow.
-    fn pump_copies(&mut self, node: NodeId, out: &mut Vec<Action>) {
+    fn pump_copies(&mut self, node: NodeId) {
         loop {
             let peer = &mut self.requester.peers[usize::from(node)];
             if peer.blocks >= BLOCKS {
@@ -911,7 +898,7 @@ impl Hib {
             if peer.copies.is_empty() {
                 return;
             }
-            if !self.take_block(out) {
+            if !self.ctx.take_block() {
                 if !self.launcher.resting.contains(&node) {
                     self.launcher.resting.push_back(node);
                 }
@@ -939,28 +926,28 @@ impl Hib {
                 let at = self.requester.open_import(far.import).map(|i| i.address(far.offset + offset));
                 let Some(at) = at else {
                     // Cannot be: an import is not closed while an operation uses it.
-                    self.part_done(number, Status::Argument, far.import, out);
+                    self.part_done(number, Status::Argument, far.import);
                     continue;
                 };
-                self.count_access(node, at.page, false, out);
-                self.send_part(node, number, offset, Body::ReadBlock { at, context, length: count as u32 }, out);
+                self.page_counters.count(&mut self.ctx, node, at.page, false);
+                self.send_part(node, number, offset, Body::ReadBlock { at, context, length: count as u32 });
             } else {
                 match self.near_address(&near, offset, count, Rights::READ) {
                     Ok((page, address)) => {
                         let owner = StepOwner::Block { operation: number, offset, page };
-                        self.step(Step::LoadBlock { address, length: count as u32 }, owner, out);
+                        self.ctx.step(Step::LoadBlock { address, length: count as u32 }, owner);
                     }
-                    Err(status) => self.part_done(number, status, near.import, out),
+                    Err(status) => self.part_done(number, status, near.import),
                 }
             }
         }
     }
 
     /// The shell has served other events since blocks were last started.
-    pub(crate) fn continue_copies(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn continue_copies(&mut self) {
         for node in std::mem::take(&mut self.launcher.resting) {
             // Those that find no block left rest again, in the same order.
-            self.pump_copies(node, out);
+            self.pump_copies(node);
         }
     }
 
@@ -968,13 +955,13 @@ impl Hib {
     fn near_address(&self, near: &Place, offset: u64, count: u64, right: Rights) -> Result<(u32, u64), Status> {
         let import = self.requester.open_import(near.import).ok_or(Status::Argument)?;
         let at = import.address(near.offset + offset);
-        let address = self.translate(self.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
+        let address = self.translate(self.ctx.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
         self.block_of_replica(at.page, right)?;
         Ok((at.page, address))
     }
 
     /// A block has been loaded from or stored to this node's memory.
-    pub(crate) fn block_stepped(&mut self, number: u64, offset: u64, result: StepResult, out: &mut Vec<Action>) {
+    pub(crate) fn block_stepped(&mut self, number: u64, offset: u64, result: StepResult) {
         let Some(operation) = self.launcher.operations.get(&number) else { return };
         let (node, kind, failed) = (operation.node, operation.kind, operation.status != Status::Ok);
         let epoch = operation.epoch;
@@ -986,60 +973,60 @@ impl Hib {
                     // Its node went away while the block was loaded.
                     import => {
                         let status = import.and_then(|i| i.error).unwrap_or(Status::NodeDown);
-                        return self.part_done(number, status, far.import, out);
+                        return self.part_done(number, status, far.import);
                     }
                 };
                 let (at, context) = (import.address(far.offset + offset), import.context);
-                self.count_access(node, at.page, true, out);
-                self.send_part(node, number, offset, Body::WriteBlock { at, context, epoch, data }, out);
+                self.page_counters.count(&mut self.ctx, node, at.page, true);
+                self.send_part(node, number, offset, Body::WriteBlock { at, context, epoch, data });
             }
-            StepResult::Failed(status) => self.part_done(number, status, near.import, out),
-            _ => self.part_done(number, Status::Ok, far.import, out),
+            StepResult::Failed(status) => self.part_done(number, status, near.import),
+            _ => self.part_done(number, Status::Ok, far.import),
         }
-        self.finish_clearing(out);
+        self.finish_clearing();
     }
 
     // ---- ends ----
 
     /// The answer to a part of an operation.
-    pub(crate) fn part_answered(&mut self, number: u64, offset: u64, body: Body, out: &mut Vec<Action>) {
+    pub(crate) fn part_answered(&mut self, number: u64, offset: u64, body: Body) {
         let Some(operation) = self.launcher.operations.get_mut(&number) else { return };
         let far = operation.imports[0].unwrap_or_default();
         match (body, &mut operation.kind) {
             (Body::AtomicReply { status, data }, Kind::Atomic { value }) => {
                 *value = data;
-                self.part_done(number, status, far, out);
+                self.part_done(number, status, far);
             }
-            (Body::WriteAck { status }, Kind::Copy { get: false, .. }) => self.part_done(number, status, far, out),
+            (Body::WriteAck { status }, Kind::Copy { get: false, .. }) => self.part_done(number, status, far),
             (Body::BlockReply { status: Status::Ok, data }, Kind::Copy { far: place, near, get: true, length, .. }) => {
                 let near = *near;
                 let asked = block_length(place, &near, *length, offset);
                 if operation.status != Status::Ok || data.len() as u64 != asked {
                     // More than was asked for would run over other memory, less leave a hole.
-                    return self.part_done(number, Status::Invalid, far, out);
+                    return self.part_done(number, Status::Invalid, far);
                 }
                 match self.near_address(&near, offset, data.len() as u64, Rights::WRITE) {
                     Ok((page, address)) => {
                         let owner = StepOwner::Block { operation: number, offset, page };
-                        self.step(Step::StoreBlock { address, data }, owner, out);
+                        self.ctx.step(Step::StoreBlock { address, data }, owner);
                     }
-                    Err(status) => self.part_done(number, status, near.import, out),
+                    Err(status) => self.part_done(number, status, near.import),
                 }
             }
-            (Body::BlockReply { status, .. }, Kind::Copy { get: true, .. }) => self.part_done(number, status, far, out),
+            (Body::BlockReply { status, .. }, Kind::Copy { get: true, .. }) => self.part_done(number, status, far),
             // A peer that answers something else has lost its mind.
-            _ => self.part_done(number, Status::Invalid, far, out),
+            _ => self.part_done(number, Status::Invalid, far),
         }
     }
 
     /// A part of an operation has been lost with its node.
-    pub(crate) fn part_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn part_lost(&mut self, number: u64, status: Status) {
         let far = self.launcher.operations.get(&number).and_then(|operation| operation.imports[0]);
-        self.part_done(number, status, far.unwrap_or_default(), out);
+        self.part_done(number, status, far.unwrap_or_default());
     }
 
     /// A part of an operation has ended; the operation with its last one. An error concerns this import.
-    fn part_done(&mut self, number: u64, status: Status, import: u16, out: &mut Vec<Action>) {
+    fn part_done(&mut self, number: u64, status: Status, import: u16) {
         let Some(operation) = self.launcher.operations.get_mut(&number) else { return };
         operation.parts = operation.parts.saturating_sub(1);
         if operation.status == Status::Ok && status != Status::Ok {
@@ -1057,16 +1044,16 @@ impl Hib {
             peer_blocks(self, node, -1);
         }
         if parts == 0 && complete {
-            self.end(number, out);
+            self.end(number);
         }
         if copy {
-            self.pump_copies(node, out);
+            self.pump_copies(node);
         }
     }
 
-    fn end(&mut self, number: u64, out: &mut Vec<Action>) {
+    fn end(&mut self, number: u64) {
         if let Some(status) = self.launcher.operations.get(&number).map(|operation| operation.status) {
-            self.answer_fetch(number, status, out);
+            self.answer_fetch(number, status);
         }
         let Some(operation) = self.launcher.operations.remove(&number) else { return };
         let Operation { origin, notify, node, imports, epoch, kind, status, blamed, .. } = operation;
@@ -1076,7 +1063,7 @@ impl Hib {
             Kind::Copy { .. } => None,
         };
         if status != Status::Ok {
-            out.push(Action::Notice(Notice::FailedOperation { node, status }));
+            self.ctx.notice(Notice::FailedOperation { node, status });
             // Both of its imports are of one context.
             let context = imports.into_iter().flatten().find_map(|n| self.requester.open_import(n)).map(|i| i.context);
             if let Some(context) = context {
@@ -1085,21 +1072,21 @@ impl Hib {
             // Refused with stores that have been acknowledged as lost since, it is no error of those that come now.
             let acknowledged = |import: &u16| status == Status::Cut && self.epoch_of(*import).epoch != epoch.epoch;
             if let Some(import) = blamed.filter(|import| *import != epoch.import || !acknowledged(import)) {
-                self.latch(import, status, out);
+                self.latch(import, status);
             }
         }
         if let Kind::Copy { length, .. } = kind {
-            self.credit_copy(origin.context(), length, out);
+            self.credit_copy(origin.context(), length);
         }
         match origin {
             Origin::Slot { context, slot, cookie } => {
                 self.launcher.slots.remove(&(context, slot));
-                self.slot_done((context, slot), cookie, status, value, notify, out);
+                self.slot_done((context, slot), cookie, status, value, notify);
             }
             Origin::Load { context, .. } => self.launcher.give_word(context),
             Origin::Admin { slot, .. } => {
                 let length = value.unwrap_or(0);
-                self.complete(slot, Completion { length, ..Completion::of(0, status) }, out);
+                self.ctx.complete(slot, Completion { length, ..Completion::of(0, status) });
             }
         }
         for import in imports.into_iter().flatten() {
@@ -1108,9 +1095,9 @@ impl Hib {
                 import.operations -= 1;
                 let context = import.context;
                 self.launcher.forget_operation(context, number);
-                self.operation_ended(context, number, out);
+                self.operation_ended(context, number);
             }
-            self.progressed(import, out);
+            self.progressed(import);
         }
     }
 
@@ -1122,7 +1109,6 @@ impl Hib {
         status: Status,
         value: Option<u64>,
         notify: bool,
-        out: &mut Vec<Action>,
     ) {
         let Some(page) = self.requester.contexts.get(&number).map(|c| c.status_page) else {
             return self.launcher.give_word(number);
@@ -1131,11 +1117,11 @@ impl Hib {
         let value = value.map(|value| (page + context::VALUE_OFFSET + at, value));
         let done = (page + at, (status as u64) << context::COOKIE_BITS | cookie);
         let then = if notify { AfterWrite::ContextDone(number) } else { AfterWrite::Nothing };
-        self.write_status(number, value.into_iter().chain([done]), then, true, out);
+        self.ctx.write_status(number, value.into_iter().chain([done]), then, true);
     }
 
     /// The operations for a node of which no part is under way (they only wait for their turn) end now.
-    pub(crate) fn fail_waiting_copies(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn fail_waiting_copies(&mut self, node: NodeId, status: Status) {
         let mut copies = std::mem::take(&mut self.requester.peers[usize::from(node)].copies);
         while let Some(number) = copies.pop() {
             let Some(operation) = self.launcher.operations.get_mut(&number) else { continue };
@@ -1144,7 +1130,7 @@ impl Hib {
                 operation.blamed = operation.imports[0];
             }
             if operation.parts == 0 {
-                self.end(number, out);
+                self.end(number);
             }
         }
     }

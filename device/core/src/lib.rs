@@ -20,8 +20,10 @@
 //! simulator). Time is what [`Event::Tick`] says; [`Hib::deadline`] names the next moment at which a tick is needed.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod config;
 mod control;
+mod ctx;
 mod enqueue;
 mod events;
 mod hib;
@@ -34,6 +36,7 @@ mod refusals;
 mod replica;
 mod requester;
 mod responder;
+mod tables;
 
 pub use config::{Bug, HibConfig, Launching, MAX_CONTEXTS};
 pub use hib::{Counters, Hib};

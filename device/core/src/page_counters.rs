@@ -4,10 +4,10 @@
 //!
 //! A store, a load, an atomic (a write) and each block of a copy count as one access.
 
-use crate::Action;
 use crate::config::Bug;
+use crate::ctx::Ctx;
 use crate::events::Cause;
-use crate::hib::Hib;
+
 use std::collections::BTreeSet;
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::{NodeId, Status, event};
@@ -24,73 +24,72 @@ struct Counter {
 
 /// The armed counters.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Counters {
+pub(crate) struct PageCounters {
     counters: Vec<Option<Counter>>,
     /// Node, page, counter.
     by_page: BTreeSet<(NodeId, u32, u16)>,
 }
 
-impl Counters {
+impl PageCounters {
     /// The value of a COUNTER event; what it tells is told once.
     pub(crate) fn take_news(&mut self, index: u16) -> u64 {
         let counter = self.counters.get_mut(usize::from(index)).and_then(Option::as_mut);
         counter.map_or(0, |c| std::mem::take(&mut c.news))
     }
-}
 
-impl Hib {
     /// Counts an access that has been accepted.
-    pub(crate) fn count_access(&mut self, node: NodeId, page: u32, write: bool, out: &mut Vec<Action>) {
-        if self.page_counters.by_page.is_empty() {
+    pub(crate) fn count(&mut self, ctx: &mut Ctx, node: NodeId, page: u32, write: bool) {
+        if self.by_page.is_empty() {
             return;
         }
         let armed: Vec<u16> =
-            self.page_counters.by_page.range((node, page, 0)..=(node, page, u16::MAX)).map(|(_, _, i)| *i).collect();
+            self.by_page.range((node, page, 0)..=(node, page, u16::MAX)).map(|(_, _, i)| *i).collect();
         for index in armed {
-            let Some(Some(counter)) = self.page_counters.counters.get_mut(usize::from(index)) else { continue };
+            let Some(Some(counter)) = self.counters.get_mut(usize::from(index)) else { continue };
             let (left, bit) = if write {
                 (&mut counter.writes, event::COUNTER_WRITES)
             } else {
                 (&mut counter.reads, event::COUNTER_READS)
             };
-            if *left == 0 && !self.config.has(Bug::CounterRepeats) {
+            if *left == 0 && !ctx.has(Bug::CounterRepeats) {
                 continue;
             }
             *left = left.saturating_sub(1);
             if *left == 0 {
                 counter.news |= bit;
-                self.cause(Cause::Counter(index), out);
+                ctx.cause(Cause::Counter(index));
             }
         }
     }
 
-    pub(crate) fn counter_set(&mut self, command: &Command) -> Result<(), Status> {
+    /// COUNTER_SET: arms a counter, or disarms it.
+    pub(crate) fn set(&mut self, ctx: &Ctx, command: &Command) -> Result<(), Status> {
         let command = command.counter();
-        let node = NodeId::try_from(command.node).ok().filter(|n| u32::from(*n) < self.config.window.nodes());
+        let node = NodeId::try_from(command.node).ok().filter(|n| u32::from(*n) < ctx.config.window.nodes());
         let node = node.ok_or(Status::BadNode)?;
-        if command.index >= u32::from(self.config.counters) {
+        if command.index >= u32::from(ctx.config.counters) {
             return Err(Status::Invalid);
         }
         let index = command.index as u16;
-        let table = &mut self.page_counters;
-        if table.counters.len() <= usize::from(index) {
-            table.counters.resize(usize::from(index) + 1, None);
+        if self.counters.len() <= usize::from(index) {
+            self.counters.resize(usize::from(index) + 1, None);
         }
-        let entry = &mut table.counters[usize::from(index)];
+        let entry = &mut self.counters[usize::from(index)];
         if let Some(old) = entry.take() {
-            table.by_page.remove(&(old.node, old.page, index));
+            self.by_page.remove(&(old.node, old.page, index));
         }
         if command.reads != 0 || command.writes != 0 {
             let (page, reads, writes) = (command.page, command.reads, command.writes);
             *entry = Some(Counter { node, page, reads, writes, news: 0 });
-            table.by_page.insert((node, page, index));
+            self.by_page.insert((node, page, index));
         }
         Ok(())
     }
 
-    pub(crate) fn counter_get(&self, command: &Command) -> Result<Completion, Status> {
+    /// COUNTER_GET: what is left of a counter.
+    pub(crate) fn get(&self, command: &Command) -> Result<Completion, Status> {
         let command = command.counter();
-        let counter = self.page_counters.counters.get(command.index as usize).copied().flatten();
+        let counter = self.counters.get(command.index as usize).copied().flatten();
         let counter = counter.ok_or(Status::Invalid)?;
         let status = Completion::of(command.seq, Status::Ok);
         Ok(Completion { generation: counter.reads, length: counter.writes, ..status })

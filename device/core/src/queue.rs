@@ -14,10 +14,11 @@
 //! which their imports have reserved, never in the link's buffers: a stopped queue holds up nothing else.
 
 use crate::config::Bug;
+use crate::ctx::StepOwner;
 use crate::events::Cause;
-use crate::hib::{Hib, StepOwner};
+use crate::hib::Hib;
 use crate::responder::Grant;
-use crate::{Action, Bar, Notice, Step, StepResult};
+use crate::{Bar, Notice, Step, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_wire::admin::{Command, Completion};
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
@@ -112,7 +113,7 @@ impl Hib {
     pub(crate) fn queue_set(&mut self, command: &Command) -> Result<u64, Status> {
         let command = command.queue();
         let shape = Shape::new(command.words, command.width).ok_or(Status::Invalid)?;
-        let sane = command.page < self.config.export_pages
+        let sane = command.page < self.ctx.config.export_pages
             && command.address % shape.bytes() == 0
             && command.address % 4096 == 0
             && command.address.checked_add(shape.bytes()).is_some();
@@ -147,9 +148,9 @@ impl Hib {
     }
 
     /// The driver has copied and linked; completes when the pending element is committed.
-    pub(crate) fn queue_resume(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<(), Status> {
+    pub(crate) fn queue_resume(&mut self, slot: u32, page: u32) -> Result<(), Status> {
         let address = self.queue_address(page).ok_or(Status::Invalid)?;
-        let forget = self.config.has(Bug::ForgetPending);
+        let forget = self.ctx.has(Bug::ForgetPending);
         let Some(queue) = self.responder.queues.get_mut(&page) else { return Err(Status::Invalid) };
         let (State::Stopped(element), width) = (&queue.state, queue.shape.width()) else { return Err(Status::Invalid) };
         let element = element.clone();
@@ -158,28 +159,28 @@ impl Hib {
             let word = HeaderWord { size: queue.shape.words(), index: FIRST }.encode();
             queue.state = State::RestartTail(element, slot);
             let op = Step::Store { address, size: width, data: word.into() };
-            self.step(op, StepOwner::Queue(page), out);
+            self.ctx.step(op, StepOwner::Queue(page));
             return Ok(());
         }
         queue.state = State::RestartData(element, slot);
         let at = address + u64::from(FIRST) * u64::from(width);
-        self.step(Step::Store { address: at, size: width, data }, StepOwner::Queue(page), out);
+        self.ctx.step(Step::Store { address: at, size: width, data }, StepOwner::Queue(page));
         Ok(())
     }
 
     /// Revokes a queue: what it holds is refused, now or when its step is done.
-    pub(crate) fn queue_clear(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(crate) fn queue_clear(&mut self, page: u32) {
         if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.gone = true;
-            self.end_if_gone(page, out);
+            self.end_if_gone(page);
         }
     }
 
-    fn end_if_gone(&mut self, page: u32, out: &mut Vec<Action>) -> bool {
+    fn end_if_gone(&mut self, page: u32) -> bool {
         if !self.responder.queues.get(&page).is_some_and(|queue| queue.gone) {
             return false;
         }
-        self.refuse_held(page, Status::Stale, out);
+        self.refuse_held(page, Status::Stale);
         if self.responder.queues.get(&page).is_some_and(|queue| queue.steps()) {
             return true;
         }
@@ -188,19 +189,19 @@ impl Hib {
                 self.responder.holds.give(node, (*imports).into());
             }
             if let State::Stopped(element) = std::mem::take(&mut queue.state) {
-                self.refuse_element(element.packet, Status::Stale, out);
+                self.refuse_element(element.packet, Status::Stale);
             }
             if queue.armed || queue.arming.is_some() {
-                self.cause(Cause::Context(queue.context), out);
+                self.ctx.cause(Cause::Context(queue.context));
             }
         }
         true
     }
 
-    fn refuse_held(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+    fn refuse_held(&mut self, page: u32, status: Status) {
         let held = self.responder.queues.get_mut(&page).map(|queue| std::mem::take(&mut queue.held));
         for element in held.into_iter().flatten() {
-            self.refuse_element(element.packet, status, out);
+            self.refuse_element(element.packet, status);
         }
     }
 
@@ -229,10 +230,10 @@ impl Hib {
     // ---- reservations ----
 
     /// A node says how many imports of a queue it has.
-    pub(crate) fn reserve(&mut self, packet: &Packet, out: &mut Vec<Action>) -> Body {
+    pub(crate) fn reserve(&mut self, packet: &Packet) -> Body {
         let refused = |status| Body::ReserveReply { status, holds: 0 };
         let Body::Reserve { at, imports } = packet.body else { return refused(Status::Invalid) };
-        let late = packet.src != self.config.node && packet.target != self.incarnation;
+        let late = packet.src != self.ctx.config.node && packet.target != self.ctx.incarnation;
         if late {
             return refused(Status::Reset);
         }
@@ -244,10 +245,10 @@ impl Hib {
         // Of what a node may have, half is for one queue, so that it is not locked out of the others by its own.
         let shares = self.responder.holds.shares();
         let of_queue = shares.guaranteed.max(shares.limit.div_ceil(2));
-        let too_many = after > before && after > of_queue && !self.config.has(Bug::UnsharedHolds);
+        let too_many = after > before && after > of_queue && !self.ctx.has(Bug::UnsharedHolds);
         if too_many || self.responder.holds.take(packet.src, after.saturating_sub(before)).is_err() {
-            self.counters.refused += 1;
-            out.push(Action::Notice(Notice::NoHold { from: packet.src, page: at.page, imports }));
+            self.ctx.counters.refused += 1;
+            self.ctx.notice(Notice::NoHold { from: packet.src, page: at.page, imports });
             return refused(Status::NoHold);
         }
         self.responder.holds.give(&packet.src, before.saturating_sub(after));
@@ -258,7 +259,7 @@ impl Hib {
                 queue.reserved.insert(packet.src, (packet.incarnation, imports));
             }
         }
-        Body::ReserveReply { status: Status::Ok, holds: self.config.hold }
+        Body::ReserveReply { status: Status::Ok, holds: self.ctx.config.hold }
     }
 
     /// Whether `source` may enqueue there at all.
@@ -286,9 +287,9 @@ impl Hib {
     // ---- elements ----
 
     /// An element has arrived. It leaves the link's buffer at once: its import has reserved a place for it.
-    pub(crate) fn element(&mut self, packet: Packet, out: &mut Vec<Action>) {
-        if packet.src != self.config.node {
-            self.link.consumed(Class::Enqueue);
+    pub(crate) fn element(&mut self, packet: Packet) {
+        if packet.src != self.ctx.config.node {
+            self.ctx.link.consumed(Class::Enqueue);
         }
         let Body::Enqueue { at, data, .. } = packet.body else { return };
         let admitted = if self.is_behind_refused(&packet) { Err(Status::Cut) } else { self.admit(&packet) };
@@ -297,15 +298,15 @@ impl Hib {
                 if let Some(queue) = self.responder.queues.get_mut(&at.page) {
                     queue.held.push_back(Element { packet, data });
                 }
-                self.serve_queue(at.page, out);
+                self.serve_queue(at.page);
             }
-            Err(status) => self.refuse_element(packet, status, out),
+            Err(status) => self.refuse_element(packet, status),
         }
     }
 
     fn admit(&self, packet: &Packet) -> Result<(), Status> {
         let Body::Enqueue { at, size, .. } = packet.body else { return Err(Status::Invalid) };
-        if packet.src != self.config.node && packet.target != self.incarnation {
+        if packet.src != self.ctx.config.node && packet.target != self.ctx.incarnation {
             return Err(Status::Reset);
         }
         let queue = self.find_queue(packet.src, &at)?;
@@ -316,44 +317,44 @@ impl Hib {
             Some((life, imports)) if *life == packet.incarnation => *imports,
             _ => 0,
         };
-        if queue.elements_of(packet.src) >= imports.saturating_mul(self.config.hold) {
+        if queue.elements_of(packet.src) >= imports.saturating_mul(self.ctx.config.hold) {
             return Err(Status::NoHold);
         }
         Ok(())
     }
 
-    fn refuse_element(&mut self, packet: Packet, status: Status, out: &mut Vec<Action>) {
-        self.counters.refused += 1;
+    fn refuse_element(&mut self, packet: Packet, status: Status) {
+        self.ctx.counters.refused += 1;
         if let Body::Enqueue { at, .. } = packet.body {
-            out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status }));
+            self.ctx.notice(Notice::Refused { from: packet.src, page: at.page, status });
         }
-        self.acknowledge_element(&packet, status, out);
+        self.acknowledge_element(&packet, status);
     }
 
-    fn acknowledge_element(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
-        self.reply_to(packet, Body::WriteAck { status }, out);
+    fn acknowledge_element(&mut self, packet: &Packet, status: Status) {
+        self.reply_to(packet, Body::WriteAck { status });
     }
 
     /// Whether the requests an element comes after have been performed (SPEC I8).
     fn is_eligible(&self, element: &Element) -> bool {
         let Body::Enqueue { after, .. } = element.packet.body else { return true };
-        self.performed(&element.packet).wrapping_sub(after) as i32 >= 0 || self.config.has(Bug::EnqueuePassesRequests)
+        self.performed(&element.packet).wrapping_sub(after) as i32 >= 0 || self.ctx.has(Bug::EnqueuePassesRequests)
     }
 
     /// Requests of a node have been performed: elements that came after them may go on.
-    pub(crate) fn elements_follow(&mut self, source: NodeId, out: &mut Vec<Action>) {
+    pub(crate) fn elements_follow(&mut self, source: NodeId) {
         let waits = |queue: &Queue| queue.state == State::Idle && queue.held.iter().any(|e| e.packet.src == source);
         if self.responder.queues.is_empty() {
             return;
         }
         let pages: Vec<u32> = self.responder.queues.iter().filter(|(_, q)| waits(q)).map(|(page, _)| *page).collect();
         for page in pages {
-            self.serve_queue(page, out);
+            self.serve_queue(page);
         }
     }
 
     /// Starts what an idle queue has to do: an arm, or the next element.
-    fn serve_queue(&mut self, page: u32, out: &mut Vec<Action>) {
+    fn serve_queue(&mut self, page: u32) {
         loop {
             let Some(queue) = self.responder.queues.get(&page) else { return };
             if queue.state != State::Idle {
@@ -366,7 +367,7 @@ impl Hib {
             if queue.arming.is_none() && element.is_none() {
                 return;
             }
-            let source = element.as_ref().map_or(self.config.node, |e| e.packet.src);
+            let source = element.as_ref().map_or(self.ctx.config.node, |e| e.packet.src);
             let behind_refused = element.as_ref().is_some_and(|element| self.is_behind_refused(&element.packet));
             // Checked where it is used: bus mastering may be off now.
             let place = match (&element, self.responder.grants.get(&page)) {
@@ -374,7 +375,7 @@ impl Hib {
                 (Some(Element { packet: Packet { body: Body::Enqueue { at, .. }, .. }, .. }), _) => {
                     self.translate(source, at, u64::from(size), Rights::ENQUEUE)
                 }
-                (_, Some(grant)) if self.bus_master => Ok(grant.address),
+                (_, Some(grant)) if self.ctx.bus_master => Ok(grant.address),
                 _ => Err(Status::MemoryFault),
             };
             let Some(queue) = self.responder.queues.get_mut(&page) else { return };
@@ -384,80 +385,80 @@ impl Hib {
                         Some(element) => State::Tail(element),
                         None => State::ArmTail(queue.arming.take().unwrap_or_default()),
                     };
-                    self.step(Step::Load { address, size }, StepOwner::Queue(page), out);
+                    self.ctx.step(Step::Load { address, size }, StepOwner::Queue(page));
                     return;
                 }
-                (Err(status), Some(element)) => self.refuse_element(element.packet, status, out),
+                (Err(status), Some(element)) => self.refuse_element(element.packet, status),
                 (Err(_), None) => {
                     // Nothing can arrive now, and nobody shall sleep on it.
                     queue.arming = None;
-                    self.wake_consumer(page, out);
+                    self.wake_consumer(page);
                 }
             }
         }
     }
 
     /// A step of a queue is done.
-    pub(crate) fn queue_stepped(&mut self, page: u32, result: StepResult, out: &mut Vec<Action>) {
+    pub(crate) fn queue_stepped(&mut self, page: u32, result: StepResult) {
         let Some(queue) = self.responder.queues.get_mut(&page) else { return };
         let state = std::mem::take(&mut queue.state);
         if queue.gone {
-            self.end_of_step_of_gone(state, out);
-            self.end_if_gone(page, out);
-            self.finish_clearing(out);
+            self.end_of_step_of_gone(state);
+            self.end_if_gone(page);
+            self.finish_clearing();
             return;
         }
         if let StepResult::Failed(status) = result {
-            self.queue_step_failed(page, state, status, out);
+            self.queue_step_failed(page, state, status);
         } else {
             let loaded = if let StepResult::Loaded(value) = result { value } else { 0 };
-            self.queue_advance(page, state, loaded, out);
+            self.queue_advance(page, state, loaded);
         }
-        self.serve_queue(page, out);
+        self.serve_queue(page);
     }
 
-    fn queue_step_failed(&mut self, page: u32, state: State, status: Status, out: &mut Vec<Action>) {
+    fn queue_step_failed(&mut self, page: u32, state: State, status: Status) {
         match state {
             State::Tail(e) | State::Data(e, _) | State::Head(e, _) | State::Commit(e, _) => {
-                self.refuse_element(e.packet, status, out);
+                self.refuse_element(e.packet, status);
             }
             State::RestartData(e, slot) | State::RestartTail(e, slot) => {
                 // It stays stopped; the driver may try again.
                 if let Some(queue) = self.responder.queues.get_mut(&page) {
                     queue.state = State::Stopped(e);
                 }
-                self.complete_status(slot, status, out);
+                self.ctx.complete_status(slot, status);
             }
-            State::ArmTail(_) | State::ArmHead(_) => self.wake_consumer(page, out),
+            State::ArmTail(_) | State::ArmHead(_) => self.wake_consumer(page),
             State::Idle | State::Stopped(_) => {}
         }
     }
 
     /// The machine of a revoked queue takes no further step.
-    fn end_of_step_of_gone(&mut self, state: State, out: &mut Vec<Action>) {
+    fn end_of_step_of_gone(&mut self, state: State) {
         match state {
             // Its tail has been stored: it is in the queue, whoever reads it.
-            State::Commit(e, _) => self.acknowledge_element(&e.packet, Status::Ok, out),
+            State::Commit(e, _) => self.acknowledge_element(&e.packet, Status::Ok),
             State::Tail(e) | State::Data(e, _) | State::Head(e, _) => {
-                self.refuse_element(e.packet, Status::Stale, out);
+                self.refuse_element(e.packet, Status::Stale);
             }
             State::RestartData(e, slot) | State::RestartTail(e, slot) => {
-                self.refuse_element(e.packet, Status::Stale, out);
-                self.complete_status(slot, Status::Stale, out);
+                self.refuse_element(e.packet, Status::Stale);
+                self.ctx.complete_status(slot, Status::Stale);
             }
             State::ArmTail(_) | State::ArmHead(_) | State::Idle | State::Stopped(_) => {}
         }
     }
 
     /// The step of `state` gave `loaded`, if it was a load: the next one.
-    fn queue_advance(&mut self, page: u32, state: State, loaded: u64, out: &mut Vec<Action>) {
+    fn queue_advance(&mut self, page: u32, state: State, loaded: u64) {
         let Some(base) = self.queue_address(page) else { return };
         let Some(shape) = self.responder.queues.get(&page).map(|queue| queue.shape) else { return };
         let width = u64::from(shape.width());
         let word = |index: u64| base + index * width;
         let load = |index: u64| Step::Load { address: word(index), size: shape.width() };
         let store = |index: u64, data: u64| Step::Store { address: word(index), size: shape.width(), data };
-        let tail_first = self.config.has(Bug::TailBeforeData);
+        let tail_first = self.ctx.has(Bug::TailBeforeData);
         let (state, op) = match state {
             State::Tail(element) => match shape.header(loaded) {
                 Some(tail) if tail_first => (State::Head(element, tail), load(HEAD_WORD)),
@@ -465,40 +466,40 @@ impl Hib {
                     let op = store(tail.index.into(), element.data);
                     (State::Data(element, tail), op)
                 }
-                None => return self.break_queue(page, Some(element), TAIL_WORD, loaded, out),
+                None => return self.break_queue(page, Some(element), TAIL_WORD, loaded),
             },
-            State::Data(element, _) if tail_first => return self.committed(page, element, out),
+            State::Data(element, _) if tail_first => return self.committed(page, element),
             State::Data(element, tail) => (State::Head(element, tail), load(HEAD_WORD)),
             State::Head(element, tail) => match shape.header(loaded) {
                 // E1: the new tail is compared, and in memory head == tail always means empty.
-                Some(head) if tail.advanced() == head && !self.config.has(Bug::NeverStop) => {
-                    return self.stop_queue(page, element, out);
+                Some(head) if tail.advanced() == head && !self.ctx.has(Bug::NeverStop) => {
+                    return self.stop_queue(page, element);
                 }
                 Some(_) => (State::Commit(element, tail), store(TAIL_WORD, tail.advanced().encode().into())),
-                None => return self.break_queue(page, Some(element), HEAD_WORD, loaded, out),
+                None => return self.break_queue(page, Some(element), HEAD_WORD, loaded),
             },
             State::Commit(element, tail) if tail_first => {
                 let op = store(tail.index.into(), element.data);
                 (State::Data(element, tail), op)
             }
-            State::Commit(element, _) => return self.committed(page, element, out),
+            State::Commit(element, _) => return self.committed(page, element),
             State::RestartData(element, slot) => {
                 (State::RestartTail(element, slot), store(TAIL_WORD, shape.empty().advanced().encode().into()))
             }
             State::RestartTail(element, slot) => {
-                self.complete(slot, Completion::of(0, Status::Ok), out);
-                return self.committed(page, element, out);
+                self.ctx.complete(slot, Completion::of(0, Status::Ok));
+                return self.committed(page, element);
             }
             State::ArmTail(seen) => match shape.header(loaded) {
-                Some(tail) if tail.encode() != seen && !self.config.has(Bug::ArmBlindly) => {
-                    return self.wake_consumer(page, out);
+                Some(tail) if tail.encode() != seen && !self.ctx.has(Bug::ArmBlindly) => {
+                    return self.wake_consumer(page);
                 }
                 Some(tail) => (State::ArmHead(tail), load(HEAD_WORD)),
-                None => return self.break_queue(page, None, TAIL_WORD, loaded, out),
+                None => return self.break_queue(page, None, TAIL_WORD, loaded),
             },
             State::ArmHead(tail) => match shape.header(loaded) {
-                Some(head) if head != tail && !self.config.has(Bug::ArmBlindly) && !self.config.has(Bug::ArmByTail) => {
-                    return self.wake_consumer(page, out);
+                Some(head) if head != tail && !self.ctx.has(Bug::ArmBlindly) && !self.ctx.has(Bug::ArmByTail) => {
+                    return self.wake_consumer(page);
                 }
                 Some(_) => {
                     if let Some(queue) = self.responder.queues.get_mut(&page) {
@@ -506,92 +507,92 @@ impl Hib {
                     }
                     return;
                 }
-                None => return self.break_queue(page, None, HEAD_WORD, loaded, out),
+                None => return self.break_queue(page, None, HEAD_WORD, loaded),
             },
             State::Idle | State::Stopped(_) => return,
         };
         if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.state = state;
         }
-        self.step(op, StepOwner::Queue(page), out);
+        self.ctx.step(op, StepOwner::Queue(page));
     }
 
-    fn committed(&mut self, page: u32, element: Element, out: &mut Vec<Action>) {
-        self.counters.elements += 1;
-        self.acknowledge_element(&element.packet, Status::Ok, out);
+    fn committed(&mut self, page: u32, element: Element) {
+        self.ctx.counters.elements += 1;
+        self.acknowledge_element(&element.packet, Status::Ok);
         if self.responder.queues.get(&page).is_some_and(|queue| queue.armed) {
-            self.wake_consumer(page, out);
+            self.wake_consumer(page);
         }
     }
 
-    fn stop_queue(&mut self, page: u32, element: Element, out: &mut Vec<Action>) {
-        self.counters.overflows += 1;
+    fn stop_queue(&mut self, page: u32, element: Element) {
+        self.ctx.counters.overflows += 1;
         if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.state = State::Stopped(element);
         }
-        self.cause(Cause::Queue(page), out);
-        self.settle_arms(page, out);
+        self.ctx.cause(Cause::Queue(page));
+        self.settle_arms(page);
     }
 
     /// Tells whoever armed the queue, or tried to.
-    fn settle_arms(&mut self, page: u32, out: &mut Vec<Action>) {
+    fn settle_arms(&mut self, page: u32) {
         let Some(queue) = self.responder.queues.get_mut(&page) else { return };
         let arming = queue.arming.take().is_some();
         if queue.armed || arming {
-            self.wake_consumer(page, out);
+            self.wake_consumer(page);
         }
     }
 
     /// The header was not sound: the queue takes nothing any more. Its owner alone can write there.
-    fn break_queue(&mut self, page: u32, element: Option<Element>, word: u64, value: u64, out: &mut Vec<Action>) {
-        out.push(Action::Notice(Notice::BrokenQueue { page, word, value }));
+    fn break_queue(&mut self, page: u32, element: Option<Element>, word: u64, value: u64) {
+        self.ctx.notice(Notice::BrokenQueue { page, word, value });
         if let Some(element) = element {
-            self.refuse_element(element.packet, Status::QueueHeader, out);
+            self.refuse_element(element.packet, Status::QueueHeader);
         }
         if let Some(queue) = self.responder.queues.get_mut(&page) {
             queue.broken = true;
         }
-        self.refuse_held(page, Status::QueueHeader, out);
-        self.cause(Cause::Queue(page), out);
-        self.wake_consumer(page, out);
+        self.refuse_held(page, Status::QueueHeader);
+        self.ctx.cause(Cause::Queue(page));
+        self.wake_consumer(page);
     }
 
     // ---- arm ----
 
     /// `QUEUE_ARM` of a context <- page << 32 | word 0 as seen.
-    pub(crate) fn queue_arm(&mut self, number: u16, offset: u64, data: u64, out: &mut Vec<Action>) {
+    pub(crate) fn queue_arm(&mut self, number: u16, offset: u64, data: u64) {
         let (page, seen) = ((data >> 32) as u32, data as u32);
         let queue = self.responder.queues.get_mut(&page).filter(|queue| queue.context == number && !queue.gone);
         let Some(queue) = queue else {
-            return self.bad_access(Bar::Contexts, offset, 8, Status::NotQueue, out);
+            return self.ctx.bad_access(Bar::Contexts, offset, 8, Status::NotQueue);
         };
         let differs = queue.arming.is_some_and(|other| other != seen);
         queue.arming = Some(seen);
         if queue.broken || differs || matches!(queue.state, State::Stopped(_)) {
             queue.arming = None;
-            return self.wake_consumer(page, out);
+            return self.wake_consumer(page);
         }
-        self.serve_queue(page, out);
+        self.serve_queue(page);
     }
 
-    fn wake_consumer(&mut self, page: u32, out: &mut Vec<Action>) {
+    fn wake_consumer(&mut self, page: u32) {
         let Some(queue) = self.responder.queues.get_mut(&page) else { return };
         queue.armed = false;
         let context = queue.context;
-        self.cause(Cause::Context(context), out);
+        self.ctx.cause(Cause::Context(context));
     }
 
     // ---- reset ----
 
     /// Every queue ends; what it holds is refused.
-    pub(crate) fn refuse_elements(&mut self, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn refuse_elements(&mut self, status: Status) {
         let queues = std::mem::take(&mut self.responder.queues);
         self.responder.holds.clear();
         for (_, queue) in queues {
             let active = queue.active().cloned();
             for element in active.into_iter().chain(queue.held) {
-                if element.packet.src != self.config.node {
-                    self.acknowledge_element(&element.packet, status, out);
+                if element.packet.src != self.ctx.config.node {
+                    self.acknowledge_element(&element.packet, status);
                 }
             }
         }

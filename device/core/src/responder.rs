@@ -5,11 +5,12 @@
 //! interleave. Every request is checked against its grant when its step is started, not before.
 
 use crate::config::Bug;
-use crate::hib::{Hib, StepOwner};
+use crate::ctx::StepOwner;
+use crate::hib::Hib;
 use crate::queue::Queue;
 use crate::refusals::Refusals;
 use crate::replica::{Replicas, Served};
-use crate::{Action, HibConfig, Notice, Step, StepResult};
+use crate::{HibConfig, Notice, Step, StepResult};
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::Command;
@@ -152,7 +153,7 @@ impl Hib {
         let Command { index, count, address, length, .. } = *command;
         let end = u64::from(index) + u64::from(count);
         let sane = count > 0
-            && end <= u64::from(self.config.export_pages)
+            && end <= u64::from(self.ctx.config.export_pages)
             && address % 4096 == 0
             && length > 0
             && length <= u64::from(count) * UNIT
@@ -196,15 +197,15 @@ impl Hib {
     }
 
     /// Revokes pages at once, with the queues on them; `Ok(false)` if an access to them is still in flight.
-    pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
+    pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
         let Command { index, count, .. } = *command;
-        if count == 0 || u64::from(index) + u64::from(count) > u64::from(self.config.export_pages) {
+        if count == 0 || u64::from(index) + u64::from(count) > u64::from(self.ctx.config.export_pages) {
             return Err(Status::Invalid);
         }
         for page in index..index + count {
             self.responder.grants.remove(&page);
-            self.queue_clear(page, out);
-            self.replica_revoke(page, out);
+            self.queue_clear(page);
+            self.replica_revoke(page);
         }
         if self.in_flight(index, count) {
             self.responder.clearing.push(Clearing { slot, page: index, count });
@@ -218,10 +219,10 @@ impl Hib {
         let queues = self.responder.queues.range(page..page + count).any(|(_, queue)| queue.steps());
         let queues = queues || self.replica_steps(page..page + count);
         let page = u64::from(page);
-        queues || self.responder.serves(page as u32, count) || self.copies_touch(page..page + u64::from(count))
+        queues || self.responder.serves(page as u32, count) || self.ctx.copies_touch(page..page + u64::from(count))
     }
 
-    pub(crate) fn finish_clearing(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn finish_clearing(&mut self) {
         if self.responder.clearing.is_empty() {
             return;
         }
@@ -230,7 +231,7 @@ impl Hib {
             if self.in_flight(c.page, c.count) {
                 self.responder.clearing.push(c);
             } else {
-                self.complete_status(c.slot, Status::Ok, out);
+                self.ctx.complete_status(c.slot, Status::Ok);
             }
         }
     }
@@ -252,7 +253,7 @@ impl Hib {
             return Err(Status::Invalid);
         }
         let end = u64::from(command.index) + u64::from(command.count);
-        if end > u64::from(self.config.export_pages) {
+        if end > u64::from(self.ctx.config.export_pages) {
             return Err(Status::Invalid);
         }
         let held = (command.index..end as u32)
@@ -264,8 +265,8 @@ impl Hib {
             return Err(Status::NameTaken);
         }
         // One for each page is enough for all that can be granted; pages may have several, and others none.
-        if self.responder.segments.len() as u64 >= u64::from(self.config.export_pages)
-            && !self.config.has(Bug::EndlessNames)
+        if self.responder.segments.len() as u64 >= u64::from(self.ctx.config.export_pages)
+            && !self.ctx.has(Bug::EndlessNames)
         {
             return Err(Status::NoSpace);
         }
@@ -289,24 +290,24 @@ impl Hib {
 
     // ---- requests ----
 
-    pub(crate) fn request(&mut self, packet: Packet, out: &mut Vec<Action>) {
+    pub(crate) fn request(&mut self, packet: Packet) {
         let Some(queue) = self.responder.inbound.get_mut(usize::from(packet.src)) else {
             // Only a switch that serves more nodes than the window holds could do this.
-            self.link.consumed(packet.class());
+            self.ctx.link.consumed(packet.class());
             return;
         };
         let source = packet.src;
-        queue.push_back(Inbound { packet, page: None, charged: source != self.config.node, loaded: None });
-        if queue.len() == 1 || self.config.has(Bug::ServeOutOfOrder) {
-            self.serve(source, out);
+        queue.push_back(Inbound { packet, page: None, charged: source != self.ctx.config.node, loaded: None });
+        if queue.len() == 1 || self.ctx.has(Bug::ServeOutOfOrder) {
+            self.serve(source);
         }
     }
 
     /// Starts the request at the head of a source's queue; answers those that need no step.
-    fn serve(&mut self, source: NodeId, out: &mut Vec<Action>) {
+    fn serve(&mut self, source: NodeId) {
         loop {
             let queue = &mut self.responder.inbound[usize::from(source)];
-            if self.config.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
+            if self.ctx.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
                 let newest = queue.iter().rposition(|r| r.page.is_none()).unwrap_or(0);
                 queue.swap(0, newest);
             }
@@ -316,24 +317,24 @@ impl Hib {
             }
             let packet = request.packet.clone();
             // A store or load meant for an earlier life of this node comes too late: one before it may have been lost.
-            let late = source != self.config.node && packet.target != self.incarnation;
+            let late = source != self.ctx.config.node && packet.target != self.ctx.incarnation;
             if !late && self.is_behind_refused(&packet) {
-                self.refuse(source, packet, Status::Cut, out);
+                self.refuse(source, packet, Status::Cut);
                 continue;
             }
             if !late {
                 self.in_service(source, Some(packet.body.page()));
-                match self.serve_replica(source, &packet, out) {
+                match self.serve_replica(source, &packet) {
                     Served::Ordinary => self.in_service(source, None),
                     Served::Working => return,
                     Served::Left => continue,
                     Served::Stalled => return self.in_service(source, None),
                     Served::Answer(body) => {
-                        self.answer(source, packet, body, out);
+                        self.answer(source, packet, body);
                         continue;
                     }
                     Served::Refused(status) => {
-                        self.refuse(source, packet, status, out);
+                        self.refuse(source, packet, status);
                         continue;
                     }
                 }
@@ -342,7 +343,7 @@ impl Hib {
                 if late { Err(Status::Reset) } else { self.translate(source, at, length, right) }
             };
             let dma = |right: Rights| Rights(Rights::DMA.0 | right.0);
-            let split = self.config.has(Bug::SplitAtomic);
+            let split = self.ctx.has(Bug::SplitAtomic);
             let op = match &packet.body {
                 Body::Atomic { at, size, .. } if split => place(at, u64::from(*size), Rights::ATOMIC)
                     .map(|address| Some((at.page, Step::Load { address, size: *size }))),
@@ -367,17 +368,17 @@ impl Hib {
                     if let Some(request) = self.responder.inbound[usize::from(source)].front_mut() {
                         request.page = Some(page);
                     }
-                    self.step(op, StepOwner::Serve(source), out);
+                    self.ctx.step(op, StepOwner::Serve(source));
                     return;
                 }
                 Ok(None) => {
                     let body = match packet.body {
-                        Body::Reserve { .. } => self.reserve(&packet, out),
+                        Body::Reserve { .. } => self.reserve(&packet),
                         _ => self.answer_lookup(source, &packet.body),
                     };
-                    self.answer(source, packet, body, out);
+                    self.answer(source, packet, body);
                 }
-                Err(status) => self.refuse(source, packet, status, out),
+                Err(status) => self.refuse(source, packet, status),
             }
         }
     }
@@ -385,7 +386,7 @@ impl Hib {
     /// The guest address of an access, if every check admits it.
     pub(crate) fn translate(&self, source: NodeId, at: &RemoteAddr, length: u64, right: Rights) -> Result<u64, Status> {
         let grant = self.responder.grants.get(&at.page).ok_or(Status::NotGranted)?;
-        if grant.generation != at.generation && !self.config.has(Bug::IgnoreGeneration) {
+        if grant.generation != at.generation && !self.ctx.has(Bug::IgnoreGeneration) {
             return Err(Status::Stale);
         }
         if !admits(&grant.nodes, source) {
@@ -395,32 +396,32 @@ impl Hib {
             return Err(Status::Rights);
         }
         let changes = right.0 & (Rights::WRITE.0 | Rights::ATOMIC.0) != 0;
-        if grant.resigned && changes && !self.config.has(Bug::ServeResigned) {
+        if grant.resigned && changes && !self.ctx.has(Bug::ServeResigned) {
             return Err(Status::NotHome);
         }
         if u64::from(at.offset) + length > grant.valid {
             return Err(Status::Bounds);
         }
-        if !self.bus_master {
+        if !self.ctx.bus_master {
             return Err(Status::MemoryFault);
         }
         Ok(grant.address + u64::from(at.offset))
     }
 
     /// A step of the request at the head of `source`'s queue is done.
-    pub(crate) fn served(&mut self, source: NodeId, result: StepResult, out: &mut Vec<Action>) {
+    pub(crate) fn served(&mut self, source: NodeId, result: StepResult) {
         let Some(request) = self.responder.inbound[usize::from(source)].front() else { return };
         let (packet, loaded) = (request.packet.clone(), request.loaded);
         if let (Body::Atomic { at, size, op, operand, compare, .. }, StepResult::Loaded(old)) = (&packet.body, &result)
         {
-            if self.config.has(Bug::SplitAtomic) && loaded.is_none() {
+            if self.ctx.has(Bug::SplitAtomic) && loaded.is_none() {
                 let data = op.apply(*size, *old, *operand, *compare);
                 let address = self.translate(source, at, u64::from(*size), Rights::ATOMIC);
                 if let Some(request) = self.responder.inbound[usize::from(source)].front_mut() {
                     request.loaded = Some(*old);
                 }
                 if let Ok(address) = address {
-                    return self.step(Step::Store { address, size: *size, data }, StepOwner::Serve(source), out);
+                    return self.ctx.step(Step::Store { address, size: *size, data }, StepOwner::Serve(source));
                 }
             }
         }
@@ -429,9 +430,9 @@ impl Hib {
                 Body::AtomicReply { status: Status::Ok, data: loaded.unwrap_or(u64::MAX) }
             }
             (_, StepResult::Failed(status)) => {
-                self.refuse(source, packet, status, out);
-                self.finish_clearing(out);
-                self.serve(source, out);
+                self.refuse(source, packet, status);
+                self.finish_clearing();
+                self.serve(source);
                 return;
             }
             (Body::Read { .. }, StepResult::Loaded(data)) => Body::ReadReply { status: Status::Ok, data },
@@ -439,9 +440,9 @@ impl Hib {
             (Body::ReadBlock { .. }, StepResult::Block(data)) => Body::BlockReply { status: Status::Ok, data },
             _ => Body::WriteAck { status: Status::Ok },
         };
-        self.answer(source, packet, body, out);
-        self.finish_clearing(out);
-        self.serve(source, out);
+        self.answer(source, packet, body);
+        self.finish_clearing();
+        self.serve(source);
     }
 
     /// The request at the head of a source's queue is in service for this page, or is not.
@@ -452,34 +453,34 @@ impl Hib {
     }
 
     /// Goes on with a source whose request in service has ended, or waited for a counter.
-    pub(crate) fn serve_again(&mut self, source: NodeId, out: &mut Vec<Action>) {
-        self.serve(source, out);
+    pub(crate) fn serve_again(&mut self, source: NodeId) {
+        self.serve(source);
     }
 
-    pub(crate) fn refuse(&mut self, source: NodeId, packet: Packet, status: Status, out: &mut Vec<Action>) {
-        self.counters.refused += 1;
+    pub(crate) fn refuse(&mut self, source: NodeId, packet: Packet, status: Status) {
+        self.ctx.counters.refused += 1;
         let page = packet.body.page();
-        out.push(Action::Notice(Notice::Refused { from: source, page, status }));
+        self.ctx.notice(Notice::Refused { from: source, page, status });
         let body = refusal(&packet.body, status);
-        self.finish(source, packet, body, out);
+        self.finish(source, packet, body);
     }
 
-    fn answer(&mut self, source: NodeId, packet: Packet, body: Body, out: &mut Vec<Action>) {
-        self.counters.served += 1;
-        self.finish(source, packet, body, out);
+    fn answer(&mut self, source: NodeId, packet: Packet, body: Body) {
+        self.ctx.counters.served += 1;
+        self.finish(source, packet, body);
     }
 
     /// Takes the head of the queue away and sends its reply.
-    fn finish(&mut self, source: NodeId, packet: Packet, body: Body, out: &mut Vec<Action>) {
-        self.detach(source, out);
-        self.reply_to(&packet, body, out);
-        if source == self.config.node {
-            self.leave_if_done(packet.body.page(), out);
+    fn finish(&mut self, source: NodeId, packet: Packet, body: Body) {
+        self.detach(source);
+        self.reply_to(&packet, body);
+        if source == self.ctx.config.node {
+            self.leave_if_done(packet.body.page());
         }
     }
 
     /// Takes the head of the queue away: it has been performed or refused, and its place is free.
-    pub(crate) fn detach(&mut self, source: NodeId, out: &mut Vec<Action>) -> Option<Packet> {
+    pub(crate) fn detach(&mut self, source: NodeId) -> Option<Packet> {
         let queue = &mut self.responder.inbound[usize::from(source)];
         let request = queue.pop_front()?;
         if queue.is_empty() {
@@ -487,16 +488,16 @@ impl Hib {
             queue.clear();
         }
         if request.charged {
-            self.link.consumed(request.packet.class());
+            self.ctx.link.consumed(request.packet.class());
         }
         self.count_performed(&request.packet);
-        self.elements_follow(source, out);
+        self.elements_follow(source);
         Some(request.packet)
     }
 
     /// Whether this node's processors have requests for one of its own pages that are not performed.
     pub(crate) fn own_requests_for(&self, page: u32) -> bool {
-        let own = usize::from(self.config.node);
+        let own = usize::from(self.ctx.config.node);
         let served = self.responder.inbound[own].iter().any(|request| request.packet.body.page() == page);
         served || self.requester.peers[own].stores_to(page)
     }
@@ -507,7 +508,7 @@ impl Hib {
     }
 
     /// Answers a request that has left the queue of its source. A store that is refused takes with it what comes behind it.
-    pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body, out: &mut Vec<Action>) {
+    pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body) {
         if let (Body::WriteAck { status }, Some(epoch)) = (&body, packet.body.epoch()) {
             let lost = match packet.body {
                 Body::Write { .. } | Body::Enqueue { .. } => !status.is_ok(),
@@ -517,24 +518,24 @@ impl Hib {
                 _ => false,
             };
             // Of an earlier life is also what will come behind it.
-            if lost && *status != Status::Reset && !self.config.has(Bug::ForgetRefusal) {
+            if lost && *status != Status::Reset && !self.ctx.has(Bug::ForgetRefusal) {
                 self.responder.refusals.remember(packet.src, epoch);
             }
         }
         let reply = Packet {
-            src: self.config.node,
+            src: self.ctx.config.node,
             dst: packet.src,
             tag: packet.tag,
             incarnation: packet.incarnation,
             target: 0,
             body,
         };
-        self.transmit(reply, out);
+        self.transmit(reply);
     }
 
     /// The life of the requester that a packet belongs to. To itself, a node's life changes only with its resets.
     fn life(&self, packet: &Packet) -> u64 {
-        if packet.src == self.config.node { packet.target } else { packet.incarnation }
+        if packet.src == self.ctx.config.node { packet.target } else { packet.incarnation }
     }
 
     /// Requests of the packet's sender that have been performed, of those that its `after` counts.
@@ -547,9 +548,9 @@ impl Hib {
 
     /// A request has been performed or refused. Only what the present lives of both nodes say to each other counts.
     fn count_performed(&mut self, packet: &Packet) {
-        let own = packet.src == self.config.node;
+        let own = packet.src == self.ctx.config.node;
         let life = self.life(packet);
-        let present = packet.target == if own { self.resets } else { self.incarnation };
+        let present = packet.target == if own { self.ctx.resets } else { self.ctx.incarnation };
         if let Some(entry) = self.responder.performed.get_mut(usize::from(packet.src)).filter(|_| present) {
             let count = if entry.0 == life { entry.1 } else { 0 };
             *entry = (life, count.wrapping_add(1));
@@ -562,7 +563,7 @@ impl Hib {
         // First of all: to a node that its grant does not admit there is no such segment, whatever it knows of it.
         let admitted = |segment: &&Segment| {
             let grant = self.responder.grants.get(&segment.page).filter(|grant| grant.generation == segment.generation);
-            grant.is_some_and(|grant| admits(&grant.nodes, source)) || self.config.has(Bug::TellOfSegments)
+            grant.is_some_and(|grant| admits(&grant.nodes, source)) || self.ctx.has(Bug::TellOfSegments)
         };
         let Some(segment) = self.responder.segments.get(&**name).filter(admitted) else { return no(Status::NoSegment) };
         let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
@@ -588,13 +589,13 @@ impl Hib {
         let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
         let dropped: Vec<Class> = queue.drain(keep.min(queue.len())..).map(|r| r.packet.class()).collect();
         for class in dropped {
-            self.link.consumed(class);
+            self.ctx.link.consumed(class);
         }
     }
 
     /// Reset: all grants and names are gone; requests not yet started are refused.
-    pub(crate) fn refuse_all(&mut self, status: Status, out: &mut Vec<Action>) {
-        if !self.config.has(Bug::KeepGrantsOnReset) {
+    pub(crate) fn refuse_all(&mut self, status: Status) {
+        if !self.ctx.has(Bug::KeepGrantsOnReset) {
             self.responder.grants.clear();
         }
         self.responder.segments.clear();
@@ -605,19 +606,19 @@ impl Hib {
             let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
             let rest: Vec<Packet> = queue.drain(keep.min(queue.len())..).map(|r| r.packet).collect();
             for packet in rest {
-                if usize::from(self.config.node) == source {
+                if usize::from(self.ctx.config.node) == source {
                     continue;
                 }
-                self.link.consumed(packet.class());
+                self.ctx.link.consumed(packet.class());
                 let reply = Packet {
-                    src: self.config.node,
+                    src: self.ctx.config.node,
                     dst: packet.src,
                     tag: packet.tag,
                     incarnation: packet.incarnation,
                     target: 0,
                     body: refusal(&packet.body, status),
                 };
-                self.transmit(reply, out);
+                self.transmit(reply);
             }
         }
     }

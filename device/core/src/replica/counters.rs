@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pending-write counters (SPEC items 25 and 26, E18).
 
-use crate::Action;
 use crate::config::Bug;
 use crate::hib::Hib;
 
@@ -13,12 +12,12 @@ pub(super) fn lanes(offset: u32, size: u8) -> std::ops::Range<usize> {
 impl Hib {
     /// Which counts of a word a store of these bytes has.
     pub(super) fn counts(&self, offset: u32, size: u8) -> std::ops::Range<usize> {
-        if self.config.has(Bug::CountWords) { 0..1 } else { lanes(offset, size) }
+        if self.ctx.has(Bug::CountWords) { 0..1 } else { lanes(offset, size) }
     }
 
     /// Counts a store of this node's processor as pending, if the cache has room (SPEC items 25 and 26).
     pub(super) fn count_pending(&mut self, page: u32, offset: u32, size: u8) -> bool {
-        let capacity = usize::from(self.config.pending_writes.max(1));
+        let capacity = usize::from(self.ctx.config.pending_writes.max(1));
         let lanes = self.counts(offset, size);
         let pending = &mut self.responder.replicas.pending;
         let word = (page, offset & !7);
@@ -36,8 +35,8 @@ impl Hib {
     }
 
     /// The store has come back.
-    pub(super) fn count_reflected(&mut self, page: u32, offset: u32, size: u8, out: &mut Vec<Action>) {
-        let (lanes, keep) = (self.counts(offset, size), self.config.has(Bug::KeepCounters));
+    pub(super) fn count_reflected(&mut self, page: u32, offset: u32, size: u8) {
+        let (lanes, keep) = (self.counts(offset, size), self.ctx.has(Bug::KeepCounters));
         let pending = &mut self.responder.replicas.pending;
         let word = (page, offset & !7);
         let Some(counts) = pending.get_mut(&word) else { return };
@@ -48,12 +47,12 @@ impl Hib {
         if counts.iter().all(|count| *count == 0) && !keep {
             pending.remove(&word);
         }
-        self.counters_freed(out);
+        self.counters_freed();
     }
 
-    pub(super) fn counters_freed(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn counters_freed(&mut self) {
         if std::mem::take(&mut self.responder.replicas.stalled) {
-            self.serve_again(self.config.node, out);
+            self.serve_again(self.ctx.config.node);
         }
     }
 

@@ -6,7 +6,6 @@
 
 use super::moving::Arrival;
 use super::{Mode, Source, Work};
-use crate::Action;
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
@@ -26,13 +25,7 @@ pub(super) struct InOrder {
 
 impl Hib {
     /// A driver fills an invalid copy again. `Ok(false)`: it completes later.
-    pub(super) fn fill_again(
-        &mut self,
-        slot: u32,
-        page: u32,
-        source: Source,
-        out: &mut Vec<Action>,
-    ) -> Result<bool, Status> {
+    pub(super) fn fill_again(&mut self, slot: u32, page: u32, source: Source) -> Result<bool, Status> {
         let replica = self.responder.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
         if let Some(status) = replica.orphaned {
             return Err(status);
@@ -47,7 +40,7 @@ impl Hib {
         replica.joining = Some(source);
         let mode = replica.mode as u16;
         let at = RemoteAddr { page: source.1, offset: 0, generation: source.2 };
-        self.ask(source.0, RequestKind::Join { page, source }, Body::Join { at, mode, keep: false }, out);
+        self.ask(source.0, RequestKind::Join { page, source }, Body::Join { at, mode, keep: false });
         Ok(false)
     }
 
@@ -58,13 +51,13 @@ impl Hib {
     }
 
     /// Somebody has stored to the page.
-    pub(super) fn invalidated(&mut self, page: u32, packet: &Packet, out: &mut Vec<Action>) -> Arrival {
-        let early = self.config.has(Bug::AcknowledgeMapped);
+    pub(super) fn invalidated(&mut self, page: u32, packet: &Packet) -> Arrival {
+        let early = self.ctx.has(Bug::AcknowledgeMapped);
         if !early && !self.holds_acknowledgement(packet.src) {
             // No honest home has so much unacknowledged.
             let replica = self.responder.replicas.pages.get(&page);
             if let Some(source) = replica.and_then(|replica| replica.sources.first().copied()) {
-                self.source_lost(page, source, Status::NoSpace, out);
+                self.source_lost(page, source, Status::NoSpace);
             }
             return Arrival::Done(Status::NotHome);
         }
@@ -73,27 +66,27 @@ impl Hib {
             replica.held.push(packet.clone());
         }
         if !std::mem::replace(&mut replica.invalid, true) {
-            self.cause(Cause::Replica(page), out);
+            self.ctx.cause(Cause::Replica(page));
         }
         if early { Arrival::Done(Status::Invalidated) } else { Arrival::Held }
     }
 
     /// The driver has unmapped the page.
-    pub(crate) fn replica_invalid(&mut self, page: u32, out: &mut Vec<Action>) -> Result<(), Status> {
+    pub(crate) fn replica_invalid(&mut self, page: u32) -> Result<(), Status> {
         let replica = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.mode == Mode::Invalidate);
         let replica = replica.ok_or(Status::Invalid)?;
         if std::mem::take(&mut replica.invalid) {
             replica.filled = false;
         }
-        self.release_held(page, Status::Invalidated, out);
+        self.release_held(page, Status::Invalidated);
         Ok(())
     }
 
-    pub(super) fn release_held(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn release_held(&mut self, page: u32, status: Status) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         for packet in std::mem::take(&mut replica.held) {
             self.responder.replicas.held.give(&packet.src, 1);
-            self.reply_to(&packet, Body::CopyAck { status }, out);
+            self.reply_to(&packet, Body::CopyAck { status });
         }
     }
 
@@ -110,7 +103,7 @@ impl Hib {
 
     /// At the home, when a store has been sent to its copies: they are none any more. One that is still being filled takes the store, which comes before
     /// the last of its content.
-    pub(super) fn forget_invalid(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(super) fn forget_invalid(&mut self, page: u32) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.mode != Mode::Invalidate {
             return;
@@ -122,7 +115,7 @@ impl Hib {
         let before = replica.copies.len();
         replica.copies.retain(|node, _| filling(*node));
         if replica.copies.len() != before {
-            self.announce_group(page, out);
+            self.announce_group(page);
         }
     }
 
@@ -136,16 +129,16 @@ impl Hib {
 
     /// Answers a request that was forwarded, and those that waited for it. A load waits for no store to be acknowledged, which takes the drivers of all copies:
     /// its processor stands still, and that of this node's driver may be the same. It was performed behind the stores.
-    pub(super) fn answer_in_order(&mut self, number: u64, packet: Packet, body: Body, out: &mut Vec<Action>) {
+    pub(super) fn answer_in_order(&mut self, number: u64, packet: Packet, body: Body) {
         let in_order = &mut self.responder.replicas.in_order;
         let found = in_order.iter().position(|request| request.number == number && request.done.is_none());
         match found {
             Some(at) if matches!(packet.body, Body::Read { .. }) => {
                 in_order.remove(at);
-                self.reply_to(&packet, body, out);
+                self.reply_to(&packet, body);
             }
             Some(at) => in_order[at].done = Some((packet, body)),
-            None => self.reply_to(&packet, body, out),
+            None => self.reply_to(&packet, body),
         }
         while self.responder.replicas.in_order.front().is_some_and(|request| request.done.is_some()) {
             let Some(InOrder { page, done: Some((packet, body)), .. }) = self.responder.replicas.in_order.pop_front()
@@ -153,10 +146,10 @@ impl Hib {
                 return;
             };
             if matches!(body, Body::WriteAck { status: Status::Ok }) {
-                self.taken(&packet, out);
+                self.taken(&packet);
             }
-            self.reply_to(&packet, body, out);
-            self.leave_if_done(page, out);
+            self.reply_to(&packet, body);
+            self.leave_if_done(page);
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use super::moving::Moving;
 use super::{Mode, Replica, Replicas, Source, TAG_INDEX_BITS, Work};
-use crate::Action;
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
@@ -16,7 +15,7 @@ use telegraphos_wire::{Body, NodeId, RemoteAddr, Status, UNIT};
 
 impl Hib {
     /// `Ok(false)` if it completes later: when a copy is filled.
-    pub(crate) fn replica_set(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
+    pub(crate) fn replica_set(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
         let command = command.replica();
         let page = command.page;
         let mode = match command.mode {
@@ -32,7 +31,7 @@ impl Hib {
             return Err(Status::NotGranted);
         }
         let node = NodeId::try_from(command.node).map_err(|_| Status::BadNode)?;
-        let here = node == self.config.node;
+        let here = node == self.ctx.config.node;
         if !here {
             self.reachable(node)?;
         } else if command.home_page != page {
@@ -50,7 +49,7 @@ impl Hib {
                 return Err(Status::Busy);
             }
             if replica.mode == Mode::Invalidate && mode == Mode::Invalidate && replica.sources.contains(&source) {
-                return self.fill_again(slot, page, source, out);
+                return self.fill_again(slot, page, source);
             }
             if replica.orphaned.is_none() && (!joins || here) {
                 return Err(Status::NotHome);
@@ -101,33 +100,28 @@ impl Hib {
         replica.sources.insert(source);
         self.responder.replicas.sources.insert(source, page);
         let at = RemoteAddr { page: source.1, offset: 0, generation: source.2 };
-        self.ask(
-            node,
-            RequestKind::Join { page, source },
-            Body::Join { at, mode: command.mode as u16, keep: false },
-            out,
-        );
+        self.ask(node, RequestKind::Join { page, source }, Body::Join { at, mode: command.mode as u16, keep: false });
         Ok(false)
     }
 
     /// The home has refused a join, or has not answered.
-    pub(crate) fn join_failed(&mut self, page: u32, source: Source, status: Status, out: &mut Vec<Action>) {
-        self.source_lost(page, source, status, out);
+    pub(crate) fn join_failed(&mut self, page: u32, source: Source, status: Status) {
+        self.source_lost(page, source, status);
     }
 
     /// `Ok(false)` if it completes later: when its own stores are acknowledged and the home has let go.
-    pub(crate) fn replica_clear(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<bool, Status> {
+    pub(crate) fn replica_clear(&mut self, slot: u32, page: u32) -> Result<bool, Status> {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Err(Status::Invalid) };
         if replica.setting.is_some() || replica.clearing.is_some() {
             return Err(Status::Busy);
         }
         replica.clearing = Some(slot);
-        self.leave_if_done(page, out);
+        self.leave_if_done(page);
         Ok(false)
     }
 
     /// Leaves the homes of a page that is being cleared, once no store of this node's processors for it is unfinished.
-    pub(crate) fn leave_if_done(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(crate) fn leave_if_done(&mut self, page: u32) {
         let replica = self.responder.replicas.pages.get(&page);
         let Some(replica) = replica.filter(|replica| replica.clearing.is_some() && replica.leaving == 0) else {
             return;
@@ -147,16 +141,16 @@ impl Hib {
             replica.leaving = sources.len().max(1) as u32;
         }
         if sources.is_empty() {
-            return self.left(page, out);
+            return self.left(page);
         }
         for (node, home_page, generation) in sources {
             let at = RemoteAddr { page: home_page, offset: 0, generation };
-            self.ask(node, RequestKind::Leave { page }, Body::Leave { at }, out);
+            self.ask(node, RequestKind::Leave { page }, Body::Leave { at });
         }
     }
 
     /// A home has let go, or is not there.
-    pub(crate) fn left(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(crate) fn left(&mut self, page: u32) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.leaving > 0) else {
             return;
         };
@@ -169,17 +163,17 @@ impl Hib {
         if let Some(grant) = self.responder.grants.get_mut(&page) {
             grant.resigned = true;
         }
-        self.replica_revoke(page, out);
+        self.replica_revoke(page);
         if let Some(slot) = slot {
-            self.complete_status(slot, Status::Ok, out);
+            self.ctx.complete_status(slot, Status::Ok);
         }
     }
 
     /// The page is an ordinary one from now on, or is revoked altogether.
-    pub(crate) fn replica_revoke(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(crate) fn replica_revoke(&mut self, page: u32) {
         if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.gone = true;
-            self.end_replica_if_gone(page, out);
+            self.end_replica_if_gone(page);
         }
     }
 
@@ -187,43 +181,43 @@ impl Hib {
         self.responder.replicas.pages.range(pages).any(|(_, replica)| replica.steps())
     }
 
-    pub(super) fn end_replica_if_gone(&mut self, page: u32, out: &mut Vec<Action>) -> bool {
+    pub(super) fn end_replica_if_gone(&mut self, page: u32) -> bool {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.gone) else {
             return false;
         };
         let keep = usize::from(replica.busy);
         let waiting: Vec<Work> = replica.work.drain(keep.min(replica.work.len())..).collect();
         for work in waiting {
-            self.refuse_work(page, work, Status::Stale, out);
+            self.refuse_work(page, work, Status::Stale);
         }
-        self.end_moving(page, Status::Stale, out);
-        self.release_held(page, Status::NotHome, out);
+        self.end_moving(page, Status::Stale);
+        self.release_held(page, Status::NotHome);
         if self.responder.replicas.pages.get(&page).is_none_or(|replica| replica.busy) {
             return true;
         }
-        self.end_copies(page, Status::Stale, out);
-        self.forget_page(page, out);
+        self.end_copies(page, Status::Stale);
+        self.forget_page(page);
         if let Some(replica) = self.responder.replicas.pages.remove(&page) {
             for slot in replica.setting.into_iter().chain(replica.clearing) {
-                self.complete_status(slot, Status::Stale, out);
+                self.ctx.complete_status(slot, Status::Stale);
             }
         }
         true
     }
 
     /// The copies of a page hear, behind everything that was sent to them, that this is not their home any more.
-    pub(super) fn end_copies(&mut self, page: u32, why: Status, out: &mut Vec<Action>) {
+    pub(super) fn end_copies(&mut self, page: u32, why: Status) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let copies: Vec<NodeId> = std::mem::take(&mut replica.copies).into_keys().collect();
         replica.filling.clear();
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
         let end = Body::Rehome { at, to: NO_NODE, page: why as u32, generation: 0 };
-        self.multicast(&copies, end, None, out);
-        self.announce_group(page, out);
+        self.multicast(&copies, end, None);
+        self.announce_group(page);
     }
 
     /// Counters and sources of a page.
-    pub(super) fn forget_page(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(super) fn forget_page(&mut self, page: u32) {
         self.await_no_longer(page);
         let replicas = &mut self.responder.replicas;
         replicas.sources.retain(|_, p| *p != page);
@@ -231,11 +225,11 @@ impl Hib {
         if let Some(replica) = replicas.pages.get_mut(&page) {
             replica.sources.clear();
         }
-        self.counters_freed(out);
+        self.counters_freed();
     }
 
     /// Its home serves it no more: the copies may differ, and nobody stores to it until it has a home again.
-    pub(super) fn orphan(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn orphan(&mut self, page: u32, status: Status) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.orphaned.is_some() {
             return;
@@ -243,22 +237,22 @@ impl Hib {
         replica.orphaned = Some(status);
         replica.home = false;
         if let Some(slot) = replica.setting.take() {
-            self.complete_status(slot, status, out);
+            self.ctx.complete_status(slot, status);
         }
-        self.end_work(page, status, out);
-        self.end_moving(page, status, out);
-        self.release_held(page, Status::NotHome, out);
-        self.end_copies(page, status, out);
-        self.forget_page(page, out);
-        self.cause(Cause::Replica(page), out);
-        self.serve_again(self.config.node, out);
-        self.leave_if_done(page, out);
+        self.end_work(page, status);
+        self.end_moving(page, status);
+        self.release_held(page, Status::NotHome);
+        self.end_copies(page, status);
+        self.forget_page(page);
+        self.ctx.cause(Cause::Replica(page));
+        self.serve_again(self.ctx.config.node);
+        self.leave_if_done(page);
     }
 
     /// What is under way between a page and the home that it has lost is not for its next home, which would take a store for one that the copy has, and
     /// not of it: a copy is not filled by what the last one sent.
-    pub(super) fn end_work(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
-        let own = self.config.node;
+    pub(super) fn end_work(&mut self, page: u32, status: Status) {
+        let own = self.ctx.config.node;
         let ends = |work: &Work| match work {
             Work::Request(source, _) => *source == own,
             work => matches!(work, Work::Apply(..) | Work::Fill(_)),
@@ -271,7 +265,7 @@ impl Hib {
         }
         for (number, packet) in refused {
             let refusal = refusal(&packet.body, status);
-            self.answer_in_order(number, packet, refusal, out);
+            self.answer_in_order(number, packet, refusal);
         }
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let busy = usize::from(replica.busy);
@@ -280,21 +274,21 @@ impl Hib {
         let (ended, left): (Vec<Work>, Vec<Work>) = rest.partition(ends);
         replica.work.extend(left);
         for work in ended {
-            self.refuse_work(page, work, status, out);
+            self.refuse_work(page, work, status);
         }
     }
 
     /// A node is a copy of a page no more: nothing waits for it.
-    pub(super) fn forget_copy(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
+    pub(super) fn forget_copy(&mut self, page: u32, node: NodeId) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.copies.remove(&node).is_some() {
-            self.announce_group(page, out);
-            self.drop_fills(page, node, out);
+            self.announce_group(page);
+            self.drop_fills(page, node);
         }
     }
 
     /// A node has gone or begun another life: as a home, as a copy, as a requester.
-    pub(crate) fn forget_member(&mut self, node: NodeId, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn forget_member(&mut self, node: NodeId, status: Status) {
         for outgoing in &mut self.responder.replicas.outgoing {
             outgoing.to.retain(|to| *to != node);
         }
@@ -304,58 +298,58 @@ impl Hib {
         if !tags.is_empty() {
             // Its next life may still acknowledge what was sent to this one: that must not be taken for something else.
             let round = &mut self.responder.replicas.round;
-            *round = (*round + u32::from(!self.config.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
+            *round = (*round + u32::from(!self.ctx.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
         }
         let pages: Vec<u32> = self.responder.replicas.pages.keys().copied().collect();
         // First of all: nothing is begun with it by what it would have acknowledged.
         for page in &pages {
-            self.forget_copy(*page, node, out);
+            self.forget_copy(*page, node);
         }
         for tag in tags {
-            self.copy_acknowledged(node, tag, Status::Ok, out);
+            self.copy_acknowledged(node, tag, Status::Ok);
         }
         for page in pages {
             let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { continue };
             let lost: Vec<Source> = replica.sources.iter().copied().filter(|source| source.0 == node).collect();
             for source in lost {
-                self.source_lost(page, source, status, out);
+                self.source_lost(page, source, status);
             }
         }
-        self.pump_reflected(out);
+        self.pump_reflected();
     }
 
     /// Reset: who waits for the copies of a home that was here, or for a page's work, is refused.
-    pub(crate) fn refuse_multicasts(&mut self, status: Status, out: &mut Vec<Action>) {
-        let replicas = std::mem::replace(&mut self.responder.replicas, Replicas::new(&self.config));
+    pub(crate) fn refuse_multicasts(&mut self, status: Status) {
+        let replicas = std::mem::replace(&mut self.responder.replicas, Replicas::new(&self.ctx.config));
         for mut replica in replicas.pages.into_values() {
             for packet in replica.held.drain(..) {
-                self.reply_to(&packet, Body::CopyAck { status }, out);
+                self.reply_to(&packet, Body::CopyAck { status });
             }
             if let Some(Moving::Giving { packet: Some(packet), .. }) = replica.moving {
-                self.refuse_forward(packet, status, out);
+                self.refuse_forward(packet, status);
             }
             for work in replica.work {
                 match work {
-                    Work::Request(..) if self.config.has(Bug::ForgetWork) => {}
+                    Work::Request(..) if self.ctx.has(Bug::ForgetWork) => {}
                     Work::Request(source, packet) => {
                         // It is in service: the head of its source's queue, which nobody else would take away.
-                        self.detach(source, out);
-                        if source != self.config.node {
-                            self.refuse_forward(packet, status, out);
+                        self.detach(source);
+                        if source != self.ctx.config.node {
+                            self.refuse_forward(packet, status);
                         }
                     }
-                    Work::Move(packet) => self.refuse_forward(packet, status, out),
+                    Work::Move(packet) => self.refuse_forward(packet, status),
                     // Answered below, with what waits behind them.
                     Work::Apply(..) | Work::Fill(_) | Work::Read(..) | Work::Take | Work::Lost => {}
                 }
             }
         }
         for packet in replicas.arrivals.into_values().flat_map(|arrivals| arrivals.packets) {
-            self.acknowledge_copy(&packet, status, out);
+            self.acknowledge_copy(&packet, status);
         }
         for multicast in replicas.multicasts.into_values() {
-            if let Some((packet, _)) = multicast.answer.filter(|(packet, _)| packet.src != self.config.node) {
-                self.refuse_forward(packet, status, out);
+            if let Some((packet, _)) = multicast.answer.filter(|(packet, _)| packet.src != self.ctx.config.node) {
+                self.refuse_forward(packet, status);
             }
         }
     }

@@ -305,14 +305,14 @@ impl Hib {
         let orphaned = replica.orphaned.map_or(0, |status| (status as u64) << 16 | event::REPLICA_ORPHANED);
         let moved = if replica.moves > 0 { event::REPLICA_MOVED } else { 0 };
         let invalid = if replica.invalid { event::REPLICA_INVALID } else { 0 };
-        let home = replica.home_at(self.config.node).unwrap_or(NO_NODE);
+        let home = replica.home_at(self.ctx.config.node).unwrap_or(NO_NODE);
         (home, value | orphaned | moved | invalid)
     }
 
     /// The home of a replicated page of this node; none if it is not replicated, or an orphan.
     pub fn home_of(&self, page: u32) -> Option<NodeId> {
         let replica = self.responder.replicas.pages.get(&page).filter(|replica| replica.orphaned.is_none())?;
-        replica.home_at(self.config.node)
+        replica.home_at(self.ctx.config.node)
     }
 
     /// Pending-write counters in use, of [`crate::HibConfig::pending_writes`].

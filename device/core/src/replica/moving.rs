@@ -5,7 +5,6 @@
 //! when it begins, so it has no counters; the other copies keep theirs, and send again what the old home did not take.
 
 use super::{Mode, Replica, Served, Source, Work};
-use crate::Action;
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
@@ -53,7 +52,7 @@ impl Hib {
     // ---- at the copy that becomes the home ----
 
     /// `Ok` if it completes later.
-    pub(crate) fn replica_move(&mut self, slot: u32, page: u32, out: &mut Vec<Action>) -> Result<(), Status> {
+    pub(crate) fn replica_move(&mut self, slot: u32, page: u32) -> Result<(), Status> {
         let replica = self.responder.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
         if !matches!(replica.mode, Mode::Owner | Mode::Counters) {
             return Err(Status::Invalid);
@@ -67,63 +66,63 @@ impl Hib {
         replica.moving = Some(Moving::Taking { released: false });
         replica.setting = Some(slot);
         replica.work.push_back(Work::Take);
-        self.work_on(page, out);
+        self.work_on(page);
         Ok(())
     }
 
     /// All earlier stores of this node's processors are on their way to the home.
-    pub(super) fn take_home(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(super) fn take_home(&mut self, page: u32) {
         let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
         let Some(&(node, home_page, home_generation)) = replica.sources.first() else { return };
         if !matches!(replica.moving, Some(Moving::Taking { .. })) {
             // It has gone to another copy in the meantime.
-            return self.move_failed(page, Status::NotHome, out);
+            return self.move_failed(page, Status::NotHome);
         }
         let at = RemoteAddr { page: home_page, offset: 0, generation: home_generation };
         let body = Body::Move { at, page, generation: replica.generation };
-        self.ask(node, RequestKind::Move { page }, body, out);
+        self.ask(node, RequestKind::Move { page }, body);
     }
 
     /// The home does not move, or its answer has not come in time.
-    pub(crate) fn move_failed(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn move_failed(&mut self, page: u32, status: Status) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| !replica.home) else {
             return;
         };
         match replica.moving {
-            Some(Moving::Taking { released: true }) => return self.orphan(page, status, out),
+            Some(Moving::Taking { released: true }) => return self.orphan(page, status),
             Some(Moving::Taking { released: false }) => replica.moving = None,
             // It moves to another copy.
             _ => {}
         }
         if let Some(slot) = replica.setting.take() {
-            self.complete_status(slot, status, out);
+            self.ctx.complete_status(slot, status);
         }
-        self.end_copies(page, status, out);
-        self.serve_again(self.config.node, out);
-        self.leave_if_done(page, out);
+        self.end_copies(page, status);
+        self.serve_again(self.ctx.config.node);
+        self.leave_if_done(page);
     }
 
     /// A copy that has everything the old home has sent.
-    pub(super) fn join_kept(&mut self, source: NodeId, packet: &Packet, page: u32, out: &mut Vec<Action>) -> Served {
+    pub(super) fn join_kept(&mut self, source: NodeId, packet: &Packet, page: u32) -> Served {
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
             return Served::Refused(Status::NotHome);
         };
         let Some(Moving::Taking { released }) = replica.moving else { return Served::Refused(Status::NotHome) };
         let old_home = replica.sources.first().is_some_and(|home| home.0 == source);
-        if mode != replica.mode as u16 || source == self.config.node || (old_home && !released) {
+        if mode != replica.mode as u16 || source == self.ctx.config.node || (old_home && !released) {
             return Served::Refused(Status::NotHome);
         }
         replica.copies.insert(source, packet.incarnation);
-        self.announce_group(page, out);
+        self.announce_group(page);
         if old_home {
-            self.become_home(page, out);
+            self.become_home(page);
         }
         Served::Answer(Body::WriteAck { status: Status::Ok })
     }
 
     /// The old home has joined, the last of all.
-    fn become_home(&mut self, page: u32, out: &mut Vec<Action>) {
+    fn become_home(&mut self, page: u32) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         replica.home = true;
         replica.moving = None;
@@ -133,20 +132,20 @@ impl Hib {
         let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
         self.responder.replicas.sources.retain(|_, p| *p != page);
         let at = RemoteAddr { page, offset: 0, generation };
-        let announcement = Body::Rehome { at, to: self.config.node, page, generation };
-        self.multicast(&copies, announcement, None, out);
+        let announcement = Body::Rehome { at, to: self.ctx.config.node, page, generation };
+        self.multicast(&copies, announcement, None);
         if let Some(slot) = slot {
-            self.complete_status(slot, Status::Ok, out);
+            self.ctx.complete_status(slot, Status::Ok);
         }
-        self.cause(Cause::Replica(page), out);
+        self.ctx.cause(Cause::Replica(page));
         // The caller serves a request of the old home; this node's own are in another queue.
-        self.serve_again(self.config.node, out);
+        self.serve_again(self.ctx.config.node);
     }
 
     // ---- at the home until now ----
 
     /// A copy asks for the page.
-    pub(super) fn asked_to_move(&mut self, source: NodeId, page: u32, out: &mut Vec<Action>) -> Served {
+    pub(super) fn asked_to_move(&mut self, source: NodeId, page: u32) -> Served {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
             return Served::Refused(Status::NotHome);
         };
@@ -157,18 +156,18 @@ impl Hib {
         if replica.moving.is_some() || replica.clearing.is_some() || asked {
             return Served::Refused(Status::Busy);
         }
-        if let Some(packet) = self.detach(source, out) {
-            self.begin_work(page, Work::Move(packet), out);
+        if let Some(packet) = self.detach(source) {
+            self.begin_work(page, Work::Move(packet));
         }
         Served::Left
     }
 
     /// Its turn has come: everything before it has been multicast, and nothing after it will be from here.
-    pub(super) fn give_home(&mut self, page: u32, packet: Packet, out: &mut Vec<Action>) {
+    pub(super) fn give_home(&mut self, page: u32, packet: Packet) {
         let Body::Move { page: new_page, generation: new_generation, .. } = packet.body else { return };
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         if replica.copies.get(&packet.src) != Some(&packet.incarnation) || replica.orphaned.is_some() || replica.gone {
-            return self.refuse_forward(packet, Status::NotHome, out);
+            return self.refuse_forward(packet, Status::NotHome);
         }
         let to = (packet.src, new_page, new_generation);
         replica.moving = Some(Moving::Giving { to, packet: None });
@@ -184,54 +183,54 @@ impl Hib {
             _ => true,
         });
         let rehome = Body::Rehome { at, to: to.0, page: to.1, generation: to.2 };
-        self.multicast(&copies, rehome, Some((packet, Body::WriteAck { status: Status::Ok })), out);
+        self.multicast(&copies, rehome, Some((packet, Body::WriteAck { status: Status::Ok })));
         for source in again {
             self.in_service(source, None);
-            self.serve_again(source, out);
+            self.serve_again(source);
         }
     }
 
     /// All copies have joined the new home, or are copies no more.
-    pub(super) fn all_told(&mut self, page: u32, packet: Packet, out: &mut Vec<Action>) {
+    pub(super) fn all_told(&mut self, page: u32, packet: Packet) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
-            return self.refuse_forward(packet, Status::NotHome, out);
+            return self.refuse_forward(packet, Status::NotHome);
         };
         let Some(Moving::Giving { to, packet: asked @ None }) = &mut replica.moving else {
-            return self.refuse_forward(packet, Status::NotHome, out);
+            return self.refuse_forward(packet, Status::NotHome);
         };
         let to = *to;
         let there = replica.copies.get(&to.0) == Some(&packet.incarnation);
         *asked = Some(packet);
         if !there || self.responder.replicas.sources.contains_key(&to) {
-            return self.stay_home(page, Status::NotHome, out);
+            return self.stay_home(page, Status::NotHome);
         }
         let mode = replica.mode as u16;
         // The new home's announcement may come before its answer.
         self.responder.replicas.sources.insert(to, page);
         let at = RemoteAddr { page: to.1, offset: 0, generation: to.2 };
         let asked = RequestKind::Keep { page, source: to, packet: None };
-        self.ask(to.0, asked, Body::Join { at, mode, keep: true }, out);
+        self.ask(to.0, asked, Body::Join { at, mode, keep: true });
     }
 
     /// The copy that was to be the home is not. The others are with it already, and orphans.
-    fn stay_home(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+    fn stay_home(&mut self, page: u32, status: Status) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let Some(Moving::Giving { to, packet }) = replica.moving.take() else { return };
         let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
         self.responder.replicas.sources.remove(&to);
         for node in copies {
-            self.forget_copy(page, node, out);
+            self.forget_copy(page, node);
         }
         if let Some(packet) = packet {
-            self.refuse_forward(packet, status, out);
+            self.refuse_forward(packet, status);
         }
-        self.serve_again(self.config.node, out);
-        self.work_on(page, out);
-        self.leave_if_done(page, out);
+        self.serve_again(self.ctx.config.node);
+        self.work_on(page);
+        self.leave_if_done(page);
     }
 
     /// The new home has taken this one as a copy.
-    fn hand_over(&mut self, page: u32, source: Source, out: &mut Vec<Action>) {
+    fn hand_over(&mut self, page: u32, source: Source) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.home) else { return };
         let Some(Moving::Giving { packet, .. }) = replica.moving.replace(Moving::Following { announced: false }) else {
             return;
@@ -240,37 +239,37 @@ impl Hib {
         replica.moves += 1;
         replica.copies.clear();
         replica.sources.insert(source);
-        self.announce_group(page, out);
+        self.announce_group(page);
         self.await_home(page);
         if let Some(packet) = packet {
-            self.reply_to(&packet, Body::WriteAck { status: Status::Ok }, out);
+            self.reply_to(&packet, Body::WriteAck { status: Status::Ok });
         }
-        self.cause(Cause::Replica(page), out);
+        self.ctx.cause(Cause::Replica(page));
     }
 
     // ---- at all copies ----
 
     /// The home says where the page is going.
-    pub(super) fn rehomed(&mut self, page: u32, source: Source, packet: &Packet, out: &mut Vec<Action>) -> Arrival {
+    pub(super) fn rehomed(&mut self, page: u32, source: Source, packet: &Packet) -> Arrival {
         let Body::Rehome { to, page: new_page, generation, .. } = packet.body else {
             return Arrival::Done(Status::Invalid);
         };
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         if to == source.0 {
-            return self.announced(page, source, out);
+            return self.announced(page, source);
         }
         let new = (to, new_page, generation);
-        if to == self.config.node {
+        if to == self.ctx.config.node {
             let known = new_page == page && generation == replica.generation;
             if let Some(Moving::Taking { released }) = replica.moving.as_mut().filter(|_| known) {
                 *released = true;
                 return Arrival::Done(Status::Ok);
             }
-            self.source_lost(page, source, Status::NotHome, out);
+            self.source_lost(page, source, Status::NotHome);
             return Arrival::Done(Status::NotHome);
         }
         if !replica.moves() || self.reachable(to).is_err() || self.responder.replicas.sources.contains_key(&new) {
-            self.source_lost(page, source, Status::Stale, out);
+            self.source_lost(page, source, Status::Stale);
             return Arrival::Done(Status::NotHome);
         }
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
@@ -280,35 +279,28 @@ impl Hib {
         let mode = replica.mode as u16;
         self.responder.replicas.sources.remove(&source);
         self.responder.replicas.sources.insert(new, page);
-        self.cause(Cause::Replica(page), out);
+        self.ctx.cause(Cause::Replica(page));
         let at = RemoteAddr { page: new_page, offset: 0, generation };
         let asked = RequestKind::Keep { page, source: new, packet: Some(packet.clone()) };
-        self.ask(to, asked, Body::Join { at, mode, keep: true }, out);
+        self.ask(to, asked, Body::Join { at, mode, keep: true });
         Arrival::Held
     }
 
     /// The new home has answered a copy's, or the old home's, request to stay a copy.
-    pub(crate) fn kept(
-        &mut self,
-        page: u32,
-        source: Source,
-        packet: Option<Packet>,
-        status: Status,
-        out: &mut Vec<Action>,
-    ) {
+    pub(crate) fn kept(&mut self, page: u32, source: Source, packet: Option<Packet>, status: Status) {
         let Some(packet) = packet else {
             return match status {
-                Status::Ok => self.hand_over(page, source, out),
+                Status::Ok => self.hand_over(page, source),
                 // It may be the home: there must not be two.
                 Status::Timeout | Status::NodeDown | Status::LinkDown | Status::Reset => {
                     self.responder.replicas.sources.remove(&source);
-                    self.orphan(page, status, out);
+                    self.orphan(page, status);
                 }
-                _ => self.stay_home(page, status, out),
+                _ => self.stay_home(page, status),
             };
         };
         if status != Status::Ok {
-            self.source_lost(page, source, status, out);
+            self.source_lost(page, source, status);
         }
         let there = self.responder.replicas.sources.get(&source) == Some(&page);
         let follows = self.responder.replicas.pages.get(&page).and_then(|replica| replica.moving.as_ref());
@@ -316,21 +308,21 @@ impl Hib {
             self.await_home(page);
         }
         let status = if there { Status::Ok } else { Status::NotHome };
-        self.reply_to(&packet, Body::CopyAck { status }, out);
+        self.reply_to(&packet, Body::CopyAck { status });
     }
 
-    fn announced(&mut self, page: u32, source: Source, out: &mut Vec<Action>) -> Arrival {
-        self.hand_over(page, source, out);
+    fn announced(&mut self, page: u32, source: Source) -> Arrival {
+        self.hand_over(page, source);
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         let Some(Moving::Following { announced }) = &mut replica.moving else { return Arrival::Done(Status::Invalid) };
         *announced = true;
         self.await_no_longer(page);
-        self.follow_if_ready(page, out);
+        self.follow_if_ready(page);
         Arrival::Done(Status::Ok)
     }
 
     /// Goes on with the new home, once the old one has answered everything: what it did not take comes first.
-    pub(super) fn follow_if_ready(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(super) fn follow_if_ready(&mut self, page: u32) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let ready = replica.moving == Some(Moving::Following { announced: true });
         let moves = replica.moves;
@@ -345,24 +337,24 @@ impl Hib {
         replica.moving = None;
         let returned = std::mem::take(&mut replica.returned);
         for packet in returned.into_values() {
-            self.forward(packet, page, out);
+            self.forward(packet, page);
         }
-        self.serve_again(self.config.node, out);
-        self.leave_if_done(page, out);
+        self.serve_again(self.ctx.config.node);
+        self.leave_if_done(page);
     }
 
     /// The page moves no more, because it is an orphan or is gone: whoever waits for it is told.
-    pub(super) fn end_moving(&mut self, page: u32, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn end_moving(&mut self, page: u32, status: Status) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
         let (moving, returned) = (replica.moving.take(), std::mem::take(&mut replica.returned));
         if let Some(Moving::Giving { to, packet }) = moving {
             self.responder.replicas.sources.remove(&to);
             if let Some(packet) = packet {
-                self.refuse_forward(packet, Status::NotHome, out);
+                self.refuse_forward(packet, Status::NotHome);
             }
         }
         for packet in returned.into_values() {
-            self.refuse_forward(packet, status, out);
+            self.refuse_forward(packet, status);
         }
     }
 
@@ -370,6 +362,6 @@ impl Hib {
     pub(super) fn gives(&self, page: u32) -> bool {
         let replica = self.responder.replicas.pages.get(&page);
         let gives = replica.is_some_and(|replica| matches!(replica.moving, Some(Moving::Giving { .. })));
-        gives && !self.config.has(Bug::ServeWhileMoving)
+        gives && !self.ctx.has(Bug::ServeWhileMoving)
     }
 }

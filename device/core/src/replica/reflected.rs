@@ -12,20 +12,13 @@ use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
 impl Hib {
     /// Sends the same to all these nodes; `answer` goes out when all of them have taken it (SPEC E19).
-    pub(super) fn multicast(
-        &mut self,
-        to: &[NodeId],
-        body: Body,
-        answer: Option<(Packet, Body)>,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn multicast(&mut self, to: &[NodeId], body: Body, answer: Option<(Packet, Body)>) {
         let moves = matches!(answer, Some((Packet { body: Body::Move { .. }, .. }, _)));
-        let own = answer.as_ref().is_some_and(|(packet, _)| packet.src == self.config.node);
-        let early =
-            self.config.has(Bug::AcknowledgeEarly) && !moves || own && self.config.has(Bug::AcknowledgeReflected);
+        let own = answer.as_ref().is_some_and(|(packet, _)| packet.src == self.ctx.config.node);
+        let early = self.ctx.has(Bug::AcknowledgeEarly) && !moves || own && self.ctx.has(Bug::AcknowledgeReflected);
         if to.is_empty() || early {
             if let Some((packet, body)) = answer.clone() {
-                self.reply_to(&packet, body, out);
+                self.reply_to(&packet, body);
             }
             if to.is_empty() {
                 return;
@@ -52,11 +45,11 @@ impl Hib {
             .multicasts
             .insert(tag, Multicast { page, waits, answer, missed: false, fill, due: None });
         self.responder.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
-        self.pump_reflected(out);
+        self.pump_reflected();
     }
 
     /// Sends what credits allow.
-    pub(crate) fn pump_reflected(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn pump_reflected(&mut self) {
         loop {
             let replicas = &mut self.responder.replicas;
             let Some(first) = replicas.outgoing.front_mut() else { return };
@@ -66,12 +59,12 @@ impl Hib {
                 self.sent_to_all(tag);
                 continue;
             };
-            if !self.link.spend(Class::Reflected) {
+            if !self.ctx.link.spend(Class::Reflected) {
                 return;
             }
             let (tag, body) = (first.tag, first.body.clone());
             let group = replicas.groups.get(&body.page());
-            let all = group == Some(&first.to) || (group.is_some() && self.config.has(Bug::StaleGroup));
+            let all = group == Some(&first.to) || (group.is_some() && self.ctx.has(Bug::StaleGroup));
             let (dst, target) = if all {
                 first.to.clear();
                 (MULTICAST, 0)
@@ -79,15 +72,16 @@ impl Hib {
                 first.to.remove(0);
                 (node, self.target(node))
             };
-            let packet = Packet { src: self.config.node, dst, tag, incarnation: self.incarnation, target, body };
-            self.transmit(packet, out);
+            let packet =
+                Packet { src: self.ctx.config.node, dst, tag, incarnation: self.ctx.incarnation, target, body };
+            self.transmit(packet);
         }
     }
 
     /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no group.
-    pub(super) fn announce_group(&mut self, page: u32, out: &mut Vec<Action>) {
+    pub(super) fn announce_group(&mut self, page: u32) {
         let replicas = &mut self.responder.replicas;
-        if !self.config.fanout_by_switch || !self.link.is_up() {
+        if !self.ctx.config.fanout_by_switch || !self.ctx.link.is_up() {
             return;
         }
         let replica = replicas.pages.get(&page).filter(|replica| replica.copies.len() > 1);
@@ -102,7 +96,7 @@ impl Hib {
             replicas.groups.insert(page, members.clone());
         }
         if members != known {
-            out.push(Action::Group { page, members });
+            self.ctx.out.push(Action::Group { page, members });
         }
     }
 
@@ -112,7 +106,7 @@ impl Hib {
         self.responder.replicas.groups.clear();
         self.responder.replicas.memberships = 0;
         self.responder.replicas.held.clear();
-        if self.config.has(Bug::ChargeNextLink) {
+        if self.ctx.has(Bug::ChargeNextLink) {
             return;
         }
         self.responder.replicas.arrivals.clear();
@@ -127,7 +121,7 @@ impl Hib {
     }
 
     /// A copy has taken a multicast, or will never.
-    pub(crate) fn copy_acknowledged(&mut self, node: NodeId, tag: u32, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn copy_acknowledged(&mut self, node: NodeId, tag: u32, status: Status) {
         let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) else { return };
         if !multicast.waits.remove(&node) {
             return;
@@ -137,48 +131,48 @@ impl Hib {
         let gone = self.responder.replicas.pages.get(&page).is_none_or(|replica| replica.gone);
         multicast.missed |=
             gone && !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset);
-        let missed = multicast.missed && !self.config.has(Bug::AcknowledgeMissed);
+        let missed = multicast.missed && !self.ctx.has(Bug::AcknowledgeMissed);
         let come_back = multicast.answer.as_ref().is_some_and(|(packet, _)| packet.src == node);
-        let early = come_back && self.config.has(Bug::AcknowledgeReflected);
+        let early = come_back && self.ctx.has(Bug::AcknowledgeReflected);
         let answer = multicast.answer.take_if(|_| done || early);
         let requester = answer.as_ref().map(|(packet, _)| packet.src);
         if done {
-            self.end_multicast(tag, out);
+            self.end_multicast(tag);
         }
         match answer {
-            Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet, out),
-            Some((packet, _)) if missed => self.refuse_forward(packet, Status::Stale, out),
-            Some((packet, body)) => self.reply_to(&packet, body, out),
+            Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet),
+            Some((packet, _)) if missed => self.refuse_forward(packet, Status::Stale),
+            Some((packet, body)) => self.reply_to(&packet, body),
             None => {}
         }
         if let Some(requester) = requester {
-            self.waited_for_copies(requester, out);
+            self.waited_for_copies(requester);
         }
         if !matches!(status, Status::Ok | Status::Invalidated) {
             // It has no such copy, or cannot write it: it is none any more.
-            self.forget_copy(page, node, out);
-            out.push(Action::Notice(Notice::FailedOperation { node, status }));
+            self.forget_copy(page, node);
+            self.ctx.notice(Notice::FailedOperation { node, status });
         }
     }
 
     /// Something of a home has arrived. What one node sends is taken one after the other, whichever pages it is for: who sees a store sees what
     /// the home did before (SPEC I6, words of one home).
-    pub(crate) fn reflected(&mut self, packet: Packet, out: &mut Vec<Action>) {
+    pub(crate) fn reflected(&mut self, packet: Packet) {
         let source = packet.src;
         self.responder.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
-        self.take_arrivals(source, out);
+        self.take_arrivals(source);
     }
 
     /// Takes what has arrived from a node, up to a packet whose work takes a step.
-    pub(super) fn take_arrivals(&mut self, source: NodeId, out: &mut Vec<Action>) {
+    pub(super) fn take_arrivals(&mut self, source: NodeId) {
         let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) else { return };
         if std::mem::replace(&mut arrivals.taking, true) {
             return;
         }
         while let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) {
             let Some(packet) = arrivals.packets.front().filter(|_| !arrivals.working).cloned() else { break };
-            match self.take_arrival(&packet, out) {
-                Arrival::Done(status) => self.acknowledge_copy(&packet, status, out),
+            match self.take_arrival(&packet) {
+                Arrival::Done(status) => self.acknowledge_copy(&packet, status),
                 Arrival::Working => {}
                 Arrival::Held => self.release_arrival(packet.src),
             }
@@ -191,8 +185,8 @@ impl Hib {
     }
 
     /// What becomes of a packet.
-    pub(super) fn take_arrival(&mut self, packet: &Packet, out: &mut Vec<Action>) -> Arrival {
-        if packet.target != self.incarnation {
+    pub(super) fn take_arrival(&mut self, packet: &Packet) -> Arrival {
+        if packet.target != self.ctx.incarnation {
             return Arrival::Done(Status::Reset);
         }
         let (Body::Reflected { at, .. } | Body::Fill { at, .. } | Body::Rehome { at, .. }) = packet.body else {
@@ -201,18 +195,18 @@ impl Hib {
         let source = (packet.src, at.page, at.generation);
         let Some(page) = self.responder.replicas.sources.get(&source).copied() else {
             // Of somebody who is not the home: nothing of it is believed.
-            self.counters.refused += 1;
-            out.push(Action::Notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome }));
+            self.ctx.counters.refused += 1;
+            self.ctx.notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome });
             return Arrival::Done(Status::NotHome);
         };
         let work = match packet.body {
             Body::Rehome { to: NO_NODE, page: why, .. } => {
                 let status = u16::try_from(why).ok().filter(|why| *why > 0).map_or(Status::Stale, Status::from_u16);
-                self.source_lost(page, source, status, out);
+                self.source_lost(page, source, status);
                 return Arrival::Done(Status::Ok);
             }
-            Body::Rehome { .. } => return self.rehomed(page, source, packet, out),
-            Body::Reflected { .. } if self.is_valid_copy(page) => return self.invalidated(page, packet, out),
+            Body::Rehome { .. } => return self.rehomed(page, source, packet),
+            Body::Reflected { .. } if self.is_valid_copy(page) => return self.invalidated(page, packet),
             Body::Fill { .. } => Work::Fill(packet.clone()),
             _ => Work::Apply(packet.clone(), Vec::new()),
         };
@@ -222,7 +216,7 @@ impl Hib {
         if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
-        self.work_on(page, out);
+        self.work_on(page);
         Arrival::Working
     }
 
@@ -232,22 +226,22 @@ impl Hib {
             arrivals.packets.pop_front();
             arrivals.working = false;
         }
-        self.link.consumed(Class::Reflected);
+        self.ctx.link.consumed(Class::Reflected);
     }
 
-    pub(super) fn acknowledge_copy(&mut self, packet: &Packet, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn acknowledge_copy(&mut self, packet: &Packet, status: Status) {
         self.release_arrival(packet.src);
-        self.reply_to(packet, Body::CopyAck { status }, out);
-        self.take_arrivals(packet.src, out);
+        self.reply_to(packet, Body::CopyAck { status });
+        self.take_arrivals(packet.src);
     }
 
     /// A page that this one copies is not there any more. A naive page is everybody's own and goes on; others are orphans then.
-    pub(super) fn source_lost(&mut self, page: u32, source: Source, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn source_lost(&mut self, page: u32, source: Source, status: Status) {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
             return;
         };
         if replica.mode != Mode::Naive {
-            return self.orphan(page, status, out);
+            return self.orphan(page, status);
         }
         replica.sources.remove(&source);
         self.responder.replicas.sources.remove(&source);
@@ -256,7 +250,7 @@ impl Hib {
             let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
             replica.joining = None;
             if let Some(slot) = replica.setting.take() {
-                self.complete_status(slot, status, out);
+                self.ctx.complete_status(slot, status);
             }
         }
     }

@@ -2,7 +2,6 @@
 //! Requests for replicated pages: what becomes of each, and those of this node's processors that the home performs.
 
 use super::{Forward, Mode, Replica, Served, Work};
-use crate::Action;
 use crate::config::Bug;
 use crate::hib::Hib;
 use crate::requester::WaitingForward;
@@ -11,8 +10,8 @@ use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status, context
 
 impl Hib {
     /// Takes over a request in service if it concerns a replicated page. The caller has checked that it is not late.
-    pub(crate) fn serve_replica(&mut self, source: NodeId, packet: &Packet, out: &mut Vec<Action>) -> Served {
-        let own = source == self.config.node;
+    pub(crate) fn serve_replica(&mut self, source: NodeId, packet: &Packet) -> Served {
+        let own = source == self.ctx.config.node;
         let (at, size, right) = match &packet.body {
             Body::Write { at, size, .. } | Body::Update { at, size, .. } => (*at, u64::from(*size), Rights::WRITE),
             Body::Atomic { at, size, .. } => (*at, u64::from(*size), Rights::ATOMIC),
@@ -51,11 +50,11 @@ impl Hib {
             return Served::Refused(status);
         }
         match packet.body {
-            Body::Join { keep: true, .. } => self.join_kept(source, packet, at.page, out),
-            Body::Join { .. } => self.join(source, packet, at.page, out),
-            Body::Move { .. } => self.asked_to_move(source, at.page, out),
+            Body::Join { keep: true, .. } => self.join_kept(source, packet, at.page),
+            Body::Join { .. } => self.join(source, packet, at.page),
+            Body::Move { .. } => self.asked_to_move(source, at.page),
             Body::Leave { .. } => {
-                self.forget_copy(at.page, source, out);
+                self.forget_copy(at.page, source);
                 Served::Answer(Body::WriteAck { status: Status::Ok })
             }
             // Blocks would need an order of their own.
@@ -65,26 +64,26 @@ impl Hib {
             }
             // Its copy keeps it for the home to come.
             ref body if !own && member && self.gives(at.page) => Served::Answer(refusal(body, Status::Moving)),
-            _ if own && elsewhere && !leaving => self.pass_on(source, at.page, out),
+            _ if own && elsewhere && !leaving => self.pass_on(source, at.page),
             _ if !ready || leaving => Served::Refused(Status::Busy),
             _ if !own && self.gives(at.page) => Served::Refused(Status::NotHome),
-            _ if own && holds && !self.config.has(Bug::ServeWhileMoving) => Served::Stalled,
+            _ if own && holds && !self.ctx.has(Bug::ServeWhileMoving) => Served::Stalled,
             _ if orders && !self.may_wait_for_copies(source) => Served::Stalled,
-            _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone()), out),
+            _ if orders => self.begin_work(at.page, Work::Request(source, packet.clone())),
             // A copy takes stores of its own processors alone.
             _ if !own => Served::Refused(Status::NotHome),
-            Body::Atomic { .. } => self.pass_on(source, at.page, out),
-            _ if mode == Mode::Owner && self.config.has(Bug::NoLocalUpdate) => {
-                self.taken(packet, out);
-                self.pass_on(source, at.page, out)
+            Body::Atomic { .. } => self.pass_on(source, at.page),
+            _ if mode == Mode::Owner && self.ctx.has(Bug::NoLocalUpdate) => {
+                self.taken(packet);
+                self.pass_on(source, at.page)
             }
             _ => {
                 if mode == Mode::Counters && !self.count_pending(at.page, at.offset, size as u8) {
-                    self.counters.counter_stalls += u64::from(!self.responder.replicas.stalled);
+                    self.ctx.counters.counter_stalls += u64::from(!self.responder.replicas.stalled);
                     self.responder.replicas.stalled = true;
                     return Served::Stalled;
                 }
-                self.begin_work(at.page, Work::Request(source, packet.clone()), out)
+                self.begin_work(at.page, Work::Request(source, packet.clone()))
             }
         }
     }
@@ -99,12 +98,12 @@ impl Hib {
         }
     }
 
-    pub(super) fn join(&mut self, source: NodeId, packet: &Packet, page: u32, out: &mut Vec<Action>) -> Served {
+    pub(super) fn join(&mut self, source: NodeId, packet: &Packet, page: u32) -> Served {
         let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
             return Served::Refused(Status::NotHome);
         };
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
-        if !replica.orders() || source == self.config.node || mode != replica.mode as u16 {
+        if !replica.orders() || source == self.ctx.config.node || mode != replica.mode as u16 {
             return Served::Refused(Status::NotHome);
         }
         if replica.gone || !replica.filled && replica.home || replica.moving.is_some() {
@@ -119,35 +118,35 @@ impl Hib {
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
             return Served::Refused(Status::Busy);
         }
-        self.announce_group(page, out);
+        self.announce_group(page);
         self.fill_from(page, source, 0);
-        self.work_on(page, out);
+        self.work_on(page);
         Served::Answer(Body::WriteAck { status: Status::Ok })
     }
 
-    pub(super) fn begin_work(&mut self, page: u32, work: Work, out: &mut Vec<Action>) -> Served {
+    pub(super) fn begin_work(&mut self, page: u32, work: Work) -> Served {
         if let Work::Request(source, packet) = &work {
-            if *source == self.config.node && self.config.has(Bug::TakenEarly) {
-                self.taken(packet, out);
+            if *source == self.ctx.config.node && self.ctx.has(Bug::TakenEarly) {
+                self.taken(packet);
             }
         }
         if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
-        self.work_on(page, out);
+        self.work_on(page);
         Served::Working
     }
 
     /// The request in service is the home's to perform.
-    fn pass_on(&mut self, source: NodeId, page: u32, out: &mut Vec<Action>) -> Served {
-        if let Some(packet) = self.detach(source, out) {
-            self.forward(packet, page, out);
+    fn pass_on(&mut self, source: NodeId, page: u32) -> Served {
+        if let Some(packet) = self.detach(source) {
+            self.forward(packet, page);
         }
         Served::Left
     }
 
     /// Sends a request of this node's processors on to the home.
-    pub(super) fn forward(&mut self, packet: Packet, page: u32, out: &mut Vec<Action>) {
+    pub(super) fn forward(&mut self, packet: Packet, page: u32) {
         let last = self.responder.replicas.places_of(page).next_back();
         let place = last.map_or(0, |last| last + 1);
         if let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
@@ -157,7 +156,7 @@ impl Hib {
         }
         let source = self.responder.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
         let Some((home, home_page, generation)) = source else {
-            return self.refuse_forward(packet, Status::NotHome, out);
+            return self.refuse_forward(packet, Status::NotHome);
         };
         let tag = packet.tag;
         let is_store = matches!(packet.body, Body::Write { .. });
@@ -170,38 +169,38 @@ impl Hib {
             Body::Atomic { at, context, epoch, size, op, operand, compare } => {
                 Body::Atomic { at: there(at), context, epoch, size, op, operand, compare }
             }
-            _ => return self.refuse_forward(packet, Status::Invalid, out),
+            _ => return self.refuse_forward(packet, Status::Invalid),
         };
         if let Err(status) = self.reachable(home) {
-            return self.refuse_forward(packet, status, out);
+            return self.refuse_forward(packet, status);
         }
         let forwards = &self.responder.replicas.forwards;
         let number = match forwards.last_key_value() {
             // To look for a lower one takes time; and so many is no state of a model.
             Some((last, _)) if forwards.len() > 1000 => last + 1,
-            _ => crate::hib::lowest_free(forwards),
+            _ => crate::ctx::lowest_free(forwards),
         };
         self.begin_in_order(number, page);
         let moves = self.responder.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
         self.responder.replicas.places.insert((page, place));
         self.responder.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
         self.pass_tag(tag);
-        let import = if is_store { self.enter_send_queue(tag, out) } else { None };
+        let import = if is_store { self.enter_send_queue(tag) } else { None };
         self.requester.peers[usize::from(home)].accept_forward(WaitingForward { number, body, import });
-        self.pump(home, out);
+        self.pump(home);
     }
 
-    pub(super) fn refuse_forward(&mut self, packet: Packet, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn refuse_forward(&mut self, packet: Packet, status: Status) {
         let body = refusal(&packet.body, status);
-        self.reply_to(&packet, body, out);
+        self.reply_to(&packet, body);
     }
 
     /// The home has answered: everybody has the store, or it is lost.
-    pub(crate) fn forward_answered(&mut self, number: u64, body: Body, out: &mut Vec<Action>) {
+    pub(crate) fn forward_answered(&mut self, number: u64, body: Body) {
         let Some(forward) = self.responder.replicas.take_forward(number) else { return };
         let Forward { packet, page, moves, place, refused } = forward;
         if refused {
-            return self.leave_if_done(page, out);
+            return self.leave_if_done(page);
         }
         let status = match (&packet.body, &body) {
             (Body::Write { .. }, Body::WriteAck { status })
@@ -218,27 +217,19 @@ impl Hib {
             Some(replica) => {
                 replica.returned.insert(place, packet);
             }
-            None => self.forward_ended(number, packet, page, Some(body).filter(|_| status == Status::Ok), status, out),
+            None => self.forward_ended(number, packet, page, Some(body).filter(|_| status == Status::Ok), status),
         }
-        self.follow_if_ready(page, out);
-        self.leave_if_done(page, out);
+        self.follow_if_ready(page);
+        self.leave_if_done(page);
     }
 
     /// The answer to a request that was forwarded goes to the processor, or a refusal.
-    pub(super) fn forward_ended(
-        &mut self,
-        number: u64,
-        packet: Packet,
-        page: u32,
-        body: Option<Body>,
-        status: Status,
-        out: &mut Vec<Action>,
-    ) {
+    pub(super) fn forward_ended(&mut self, number: u64, packet: Packet, page: u32, body: Option<Body>, status: Status) {
         let here = self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
         let alone = here && !status.is_ok() && matches!(packet.body, Body::Write { .. });
         let body = body.unwrap_or_else(|| refusal(&packet.body, status));
         let is_store = matches!(packet.body, Body::Write { .. });
-        self.answer_in_order(number, packet, body, out);
+        self.answer_in_order(number, packet, body);
         // An atomic may be refused for itself; a store that the home does not take leaves this copy alone with it.
         // So does one that is refused behind another one.
         let behind = status == Status::Cut && is_store;
@@ -246,13 +237,13 @@ impl Hib {
             || behind
             || matches!(status, Status::NotHome | Status::NotGranted | Status::Stale | Status::Rights | Status::Reset)
         {
-            self.orphan(page, status, out);
+            self.orphan(page, status);
         }
     }
 
     /// Whether a request that was to be sent to the home is not, because nobody waits for it any more, or a store before it was lost. A copy that has
     /// it already sends it in any case.
-    pub(crate) fn drop_forward(&mut self, number: u64, cut: bool, out: &mut Vec<Action>) -> bool {
+    pub(crate) fn drop_forward(&mut self, number: u64, cut: bool) -> bool {
         let Some(forward) = self.responder.replicas.forwards.get(&number) else { return true };
         let replica = self.responder.replicas.pages.get(&forward.page);
         let here = replica.is_some_and(|replica| replica.mode != Mode::Invalidate);
@@ -264,29 +255,29 @@ impl Hib {
         };
         if !refused {
             let refusal = refusal(&packet.body, Status::Cut);
-            self.answer_in_order(number, packet, refusal, out);
+            self.answer_in_order(number, packet, refusal);
         }
-        self.follow_if_ready(page, out);
-        self.leave_if_done(page, out);
+        self.follow_if_ready(page);
+        self.leave_if_done(page);
         true
     }
 
-    pub(crate) fn forward_lost(&mut self, number: u64, status: Status, out: &mut Vec<Action>) {
+    pub(crate) fn forward_lost(&mut self, number: u64, status: Status) {
         let Some(Forward { packet, page, refused, .. }) = self.responder.replicas.take_forward(number) else {
             return;
         };
         if !refused {
             let refusal = refusal(&packet.body, status);
-            self.answer_in_order(number, packet, refusal, out);
-            self.orphan(page, status, out);
+            self.answer_in_order(number, packet, refusal);
+            self.orphan(page, status);
         }
-        self.leave_if_done(page, out);
+        self.leave_if_done(page);
     }
 
     /// The board has taken a store of this import: it is in this node's memory (SPEC E22b).
-    pub(super) fn taken(&mut self, packet: &Packet, out: &mut Vec<Action>) {
+    pub(super) fn taken(&mut self, packet: &Packet) {
         let Some((context, index, count)) = self.count_taken(packet.tag) else { return };
         let Some(page) = self.requester.contexts.get(&context).map(|c| c.status_page) else { return };
-        self.count_in_status(context, page + context::TAKEN_OFFSET + 8 * u64::from(index), count, out);
+        self.ctx.count_in_status(context, page + context::TAKEN_OFFSET + 8 * u64::from(index), count);
     }
 }

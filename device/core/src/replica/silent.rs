@@ -5,7 +5,7 @@
 use super::{Multicast, Source, TAG_INDEX_BITS, Work};
 use crate::config::Bug;
 use crate::hib::Hib;
-use crate::{Action, HibConfig, Notice};
+use crate::{HibConfig, Notice};
 use telegraphos_accounts::Shares;
 use telegraphos_wire::packet::NO_NODE;
 use telegraphos_wire::{Body, Class, NodeId, RemoteAddr, Status};
@@ -45,25 +45,25 @@ pub(super) fn held_shares(config: &HibConfig) -> Shares {
 
 impl Hib {
     /// Ends waiting for those who have not answered in time.
-    pub(crate) fn expire_copies(&mut self, out: &mut Vec<Action>) {
-        while let Some(&(at, tag)) = self.responder.replicas.due.first().filter(|(at, _)| *at <= self.now) {
+    pub(crate) fn expire_copies(&mut self) {
+        while let Some(&(at, tag)) = self.responder.replicas.due.first().filter(|(at, _)| *at <= self.ctx.now) {
             self.responder.replicas.due.remove(&(at, tag));
             let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) else { continue };
             multicast.due = None;
             let (page, silent): (u32, Vec<NodeId>) = (multicast.page, multicast.waits.iter().copied().collect());
             for node in silent {
-                self.drop_copy(page, node, out);
+                self.drop_copy(page, node);
             }
         }
-        while let Some(&(at, page)) = self.responder.replicas.awaited.first().filter(|(at, _)| *at <= self.now) {
+        while let Some(&(at, page)) = self.responder.replicas.awaited.first().filter(|(at, _)| *at <= self.ctx.now) {
             self.responder.replicas.awaited.remove(&(at, page));
             let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { continue };
             replica.awaits = None;
             let joining = replica.joining;
-            out.push(Action::Notice(Notice::SilentHome { page }));
+            self.ctx.notice(Notice::SilentHome { page });
             match joining {
-                Some(source) => self.source_lost(page, source, Status::Timeout, out),
-                None => self.orphan(page, Status::Timeout, out),
+                Some(source) => self.source_lost(page, source, Status::Timeout),
+                None => self.orphan(page, Status::Timeout),
             }
         }
     }
@@ -72,10 +72,10 @@ impl Hib {
 
     /// All of a multicast has been sent: from now on its copies are waited for.
     pub(super) fn sent_to_all(&mut self, tag: u32) {
-        if self.config.has(Bug::KeepSilentCopies) {
+        if self.ctx.has(Bug::KeepSilentCopies) {
             return;
         }
-        let due = self.now.saturating_add(self.config.replica_limit);
+        let due = self.ctx.now.saturating_add(self.ctx.config.replica_limit);
         if let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) {
             multicast.due = Some(due);
             self.responder.replicas.due.insert((due, tag));
@@ -83,53 +83,53 @@ impl Hib {
     }
 
     /// A multicast has been acknowledged by all, or is for none any more.
-    pub(super) fn end_multicast(&mut self, tag: u32, out: &mut Vec<Action>) {
+    pub(super) fn end_multicast(&mut self, tag: u32) {
         let Some(Multicast { page, due, fill, .. }) = self.responder.replicas.multicasts.remove(&tag) else { return };
         self.responder.replicas.by_page.remove(&(page, tag));
         if let Some(due) = due {
             self.responder.replicas.due.remove(&(due, tag));
         }
         if let Some(node) = fill {
-            self.block_taken(node, out);
+            self.block_taken(node);
         }
     }
 
     /// A copy has not acknowledged in time. It is none any more; the others go on. It is told, with the reason, behind all that was sent to it.
-    fn drop_copy(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
+    fn drop_copy(&mut self, page: u32, node: NodeId) {
         let replicas = &mut self.responder.replicas;
         let waits = |tag: &u32| replicas.multicasts.get(tag).is_some_and(|multicast| multicast.waits.contains(&node));
         let tags: Vec<u32> = replicas.multicasts_of(page).filter(waits).collect();
         replicas.outgoing.iter_mut().filter(|o| o.body.page() == page).for_each(|o| o.to.retain(|to| *to != node));
         // It may still acknowledge: that must not be taken for something else.
-        replicas.round = (replicas.round + u32::from(!self.config.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
-        let now = self.now;
+        replicas.round = (replicas.round + u32::from(!self.ctx.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
+        let now = self.ctx.now;
         replicas.barred.retain(|_, until| *until > now);
-        let until = now.saturating_add(self.config.replica_limit.saturating_mul(BARRED));
+        let until = now.saturating_add(self.ctx.config.replica_limit.saturating_mul(BARRED));
         let told = replicas.barred.insert((page, node), until).is_some();
-        self.forget_copy(page, node, out);
+        self.forget_copy(page, node);
         for tag in tags {
-            self.copy_acknowledged(node, tag, Status::Timeout, out);
+            self.copy_acknowledged(node, tag, Status::Timeout);
         }
         // What ends it may be what it does not acknowledge.
         if !told {
-            self.counters.silent_copies += 1;
-            out.push(Action::Notice(Notice::SilentCopy { node, page }));
-            self.end_copy(page, node, Status::Timeout, out);
+            self.ctx.counters.silent_copies += 1;
+            self.ctx.notice(Notice::SilentCopy { node, page });
+            self.end_copy(page, node, Status::Timeout);
         }
-        self.pump_reflected(out);
-        self.leave_if_done(page, out);
+        self.pump_reflected();
+        self.leave_if_done(page);
     }
 
     /// A copy hears, behind everything that was sent to it, that this is not its home any more.
-    pub(super) fn end_copy(&mut self, page: u32, node: NodeId, status: Status, out: &mut Vec<Action>) {
+    pub(super) fn end_copy(&mut self, page: u32, node: NodeId, status: Status) {
         let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
-        self.multicast(&[node], Body::Rehome { at, to: NO_NODE, page: status as u32, generation: 0 }, None, out);
+        self.multicast(&[node], Body::Rehome { at, to: NO_NODE, page: status as u32, generation: 0 }, None);
     }
 
     /// Whether a copy was dropped for its silence, not long ago.
     pub(super) fn is_barred(&self, page: u32, node: NodeId) -> bool {
-        self.responder.replicas.barred.get(&(page, node)).is_some_and(|until| *until > self.now)
+        self.responder.replicas.barred.get(&(page, node)).is_some_and(|until| *until > self.ctx.now)
     }
 
     /// Whether one more request of a node may wait for copies; else it is to be served when one has been answered.
@@ -142,10 +142,10 @@ impl Hib {
     }
 
     /// A request that waited for copies has its answer.
-    pub(super) fn waited_for_copies(&mut self, source: NodeId, out: &mut Vec<Action>) {
+    pub(super) fn waited_for_copies(&mut self, source: NodeId) {
         self.responder.replicas.answers.give(&source, 1);
         if self.responder.replicas.answers_full.remove(&source) {
-            self.serve_again(source, out);
+            self.serve_again(source);
         }
     }
 
@@ -162,7 +162,7 @@ impl Hib {
     }
 
     /// A block is not on its way any more: another one may be, to this node or, if the credits were the reason, to another.
-    pub(super) fn block_taken(&mut self, node: NodeId, out: &mut Vec<Action>) {
+    pub(super) fn block_taken(&mut self, node: NodeId) {
         self.responder.replicas.fills.give(&node, 1);
         let waiting: Vec<NodeId> = self.responder.replicas.fills_wait.keys().copied().collect();
         for node in waiting {
@@ -176,14 +176,14 @@ impl Hib {
                 let waits = replicas.pages.get_mut(&page).and_then(|replica| replica.filling.remove(&node));
                 if let Some(offset) = waits {
                     self.fill_from(page, node, offset);
-                    self.work_on(page, out);
+                    self.work_on(page);
                 }
             }
         }
     }
 
     /// Blocks for a copy that is none any more, and have not left, do not leave.
-    pub(super) fn drop_fills(&mut self, page: u32, node: NodeId, out: &mut Vec<Action>) {
+    pub(super) fn drop_fills(&mut self, page: u32, node: NodeId) {
         let replicas = &mut self.responder.replicas;
         if let Some(replica) = replicas.pages.get_mut(&page) {
             replica.filling.remove(&node);
@@ -212,13 +212,13 @@ impl Hib {
             blocks += before - replica.work.len();
         }
         for tag in tags {
-            self.end_multicast(tag, out);
+            self.end_multicast(tag);
         }
         for _ in 0..blocks {
-            self.block_taken(node, out);
+            self.block_taken(node);
         }
         // A move waits until all copies are complete.
-        self.work_on(page, out);
+        self.work_on(page);
     }
 
     // ---- at the copy ----
@@ -233,11 +233,11 @@ impl Hib {
 
     /// From now on the home has the limit's time for what is next to come.
     pub(super) fn await_home(&mut self, page: u32) {
-        if self.config.has(Bug::KeepSilentHomes) {
+        if self.ctx.has(Bug::KeepSilentHomes) {
             return;
         }
         self.await_no_longer(page);
-        let until = self.now.saturating_add(self.config.replica_limit);
+        let until = self.ctx.now.saturating_add(self.ctx.config.replica_limit);
         if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
             replica.awaits = Some(until);
             self.responder.replicas.awaited.insert((until, page));

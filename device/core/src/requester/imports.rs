@@ -2,15 +2,14 @@
 //! Imports are opened, closed and acknowledged; lookups.
 
 use super::{Import, RequestKind};
-use crate::Action;
 use crate::events::Cause;
 use crate::hib::Hib;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::{Body, Rights, Status, UNIT, context};
 
 impl Hib {
-    pub(crate) fn lookup(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<(), Status> {
-        if u32::from(command.node) >= self.config.window.nodes() {
+    pub(crate) fn lookup(&mut self, slot: u32, command: &Command) -> Result<(), Status> {
+        if u32::from(command.node) >= self.ctx.config.window.nodes() {
             return Err(Status::BadNode);
         }
         if !telegraphos_wire::packet::is_valid_name(&command.name) {
@@ -23,18 +22,18 @@ impl Hib {
             uid: command.uid,
             rights: Rights(command.rights),
         };
-        self.ask(command.node, RequestKind::Lookup { slot }, body, out);
+        self.ask(command.node, RequestKind::Lookup { slot }, body);
         Ok(())
     }
 
     /// Opens an import; `Ok(false)` if it is one of a queue, whose node is asked for hold slots first.
-    pub(crate) fn import_set(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
+    pub(crate) fn import_set(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
         let Command { import, context, node, index, count, page, generation, length, rights, .. } = *command;
-        if u32::from(node) >= self.config.window.nodes() {
+        if u32::from(node) >= self.ctx.config.window.nodes() {
             return Err(Status::BadNode);
         }
-        let slots = self.config.window.slots();
-        let sane = import < self.config.imports
+        let slots = self.ctx.config.window.slots();
+        let sane = import < self.ctx.config.imports
             && count > 0
             && u64::from(index) + u64::from(count) <= u64::from(slots)
             && page.checked_add(count).is_some()
@@ -57,7 +56,7 @@ impl Hib {
         }
         // The count of an earlier import is still on its way to that word: it would come after this one's.
         let taken = command.taken.checked_sub(1);
-        if taken.is_some_and(|word| self.counts_in_status(context, context::TAKEN_OFFSET + 8 * u64::from(word))) {
+        if taken.is_some_and(|word| self.counts_taken(context, word)) {
             return Err(Status::Busy);
         }
         let peer = &mut self.requester.peers[usize::from(node)];
@@ -97,7 +96,7 @@ impl Hib {
         }));
         self.divide_reserve();
         if rights == Rights::ENQUEUE.0 {
-            self.open_queue(slot, import, out);
+            self.open_queue(slot, import);
             return Ok(false);
         }
         Ok(true)
@@ -105,7 +104,7 @@ impl Hib {
 
     /// Unmaps an import's slots at once; `Ok(false)` if stores of it are unfinished. Elements for a queue are not waited for: its receiver may
     /// never take them.
-    pub(crate) fn import_clear(&mut self, slot: u32, command: &Command, out: &mut Vec<Action>) -> Result<bool, Status> {
+    pub(crate) fn import_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
         let number = command.import;
         let opening = self.is_opening(number);
         let Some(import) = self.requester.open_import(number) else { return Err(Status::Invalid) };
@@ -115,7 +114,7 @@ impl Hib {
         let done = import.queue || self.has_ended(import);
         self.unmap_import(number);
         if done {
-            self.remove_import(number, out);
+            self.remove_import(number);
         } else if let Some(import) = self.requester.import(number) {
             import.closing = Some(slot);
             self.requester.closing.insert(number);
@@ -125,15 +124,20 @@ impl Hib {
 
     /// Nothing of an import is outstanding, and the count of its stores taken is in memory: its word may be another's.
     pub(super) fn has_ended(&self, import: &Import) -> bool {
-        let counts = |word: u32| self.counts_in_status(import.context, context::TAKEN_OFFSET + 8 * u64::from(word));
-        import.is_idle() && !import.taken.is_some_and(|(word, _)| counts(word))
+        import.is_idle() && !import.taken.is_some_and(|(word, _)| self.counts_taken(import.context, word))
+    }
+
+    /// Whether a count of stores taken is on its way to this word of a context's status page.
+    fn counts_taken(&self, context: u16, word: u32) -> bool {
+        let page = self.requester.contexts.get(&context).map(|context| context.status_page);
+        page.is_some_and(|page| self.ctx.tables.counts_at(page + context::TAKEN_OFFSET + 8 * u64::from(word)))
     }
 
     /// A count is in memory.
-    pub(crate) fn count_stored(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn count_stored(&mut self) {
         let closing: Vec<u16> = self.requester.closing.iter().copied().collect();
         for number in closing {
-            self.progressed(number, out);
+            self.progressed(number);
         }
     }
 
@@ -144,8 +148,8 @@ impl Hib {
         self.requester.peers[usize::from(node)].slots[first..first + count].fill(0);
     }
 
-    pub(crate) fn remove_import(&mut self, number: u16, out: &mut Vec<Action>) {
-        self.reach_quiets(number, true, out);
+    pub(crate) fn remove_import(&mut self, number: u16) {
+        self.reach_quiets(number, true);
         let context = self.requester.open_import(number).map(|import| import.context);
         if let Some(context) = context.and_then(|context| self.requester.contexts.get_mut(&context)) {
             context.imports.remove(&number);
@@ -155,11 +159,11 @@ impl Hib {
         self.requester.closing.remove(&number);
         self.divide_reserve();
         if let Some(import) = import.filter(|import| import.queue) {
-            self.leave_send_queue(import.opening, out);
+            self.leave_send_queue(import.opening);
         }
     }
 
-    pub(crate) fn import_ack(&mut self, command: &Command, out: &mut Vec<Action>) -> Result<(), Status> {
+    pub(crate) fn import_ack(&mut self, command: &Command) -> Result<(), Status> {
         let Some(import) = self.requester.import(command.import) else { return Err(Status::Invalid) };
         if import.dead {
             return Err(import.error.unwrap_or(Status::NodeDown));
@@ -170,7 +174,7 @@ impl Hib {
         if import.refused {
             self.begin_epoch(command.import);
         }
-        self.cause(Cause::ImportState(command.import), out);
+        self.ctx.cause(Cause::ImportState(command.import));
         Ok(())
     }
 }

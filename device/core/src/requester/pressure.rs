@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Back-pressure: imports that must stop until what they have posted has been taken.
 
+use crate::Notice;
 use crate::config::Bug;
 use crate::events::Cause;
 use crate::hib::Hib;
-use crate::{Action, Notice};
 use telegraphos_accounts::Shares;
 use telegraphos_wire::event;
 
 impl Hib {
-    pub(super) fn stopped(&mut self, import: u16, on: bool, out: &mut Vec<Action>) {
+    pub(super) fn stopped(&mut self, import: u16, on: bool) {
         if on {
-            self.counters.congested += 1;
+            self.ctx.counters.congested += 1;
         }
-        out.push(Action::Notice(Notice::Congested { import, on }));
-        self.cause(Cause::ImportState(import), out);
+        self.ctx.notice(Notice::Congested { import, on });
+        self.ctx.cause(Cause::ImportState(import));
     }
 
     /// QEMU queues posted stores without bound. A socket that never runs dry means that its queue grows: stop the
     /// processes that store.
-    pub(crate) fn count_intake(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn count_intake(&mut self) {
         self.requester.intake = self.requester.intake.saturating_add(1);
-        if self.requester.intake < self.config.intake_limit {
+        if self.requester.intake < self.ctx.config.intake_limit {
             return;
         }
         self.requester.intake = 0;
-        self.throttle_contexts(out);
+        self.throttle_contexts();
         for number in 0..self.requester.imports.len() as u16 {
             let Some(import) = self.requester.import(number) else { continue };
             if std::mem::take(&mut import.active) && !import.throttled {
@@ -33,20 +33,20 @@ impl Hib {
                 let news = !import.congested;
                 self.requester.throttled.insert(number);
                 if news {
-                    self.stopped(number, true, out);
+                    self.stopped(number, true);
                 }
             }
         }
     }
 
-    pub(crate) fn intake_dry(&mut self, out: &mut Vec<Action>) {
+    pub(crate) fn intake_dry(&mut self) {
         self.requester.intake = 0;
-        self.release_contexts(out);
+        self.release_contexts();
         for number in std::mem::take(&mut self.requester.throttled) {
             let Some(import) = self.requester.import(number) else { continue };
             import.throttled = false;
             if !import.congested {
-                self.stopped(number, false, out);
+                self.stopped(number, false);
             }
         }
     }
@@ -54,9 +54,9 @@ impl Hib {
     /// Whether one more store of an import may wait. Half of the reserve is divided among the open imports, so that one that only waits is not
     /// cut because others have filled it.
     pub(super) fn has_room(&self, number: u16) -> bool {
-        let free = self.config.reserve.saturating_sub(self.requester.waiting_total);
+        let free = self.ctx.config.reserve.saturating_sub(self.requester.waiting_total);
         let held = self.requester.open_import(number).map_or(0, |import| import.waiting);
-        if self.config.has(Bug::ShareWholeReserve) {
+        if self.ctx.has(Bug::ShareWholeReserve) {
             return free > 0;
         }
         self.requester.reserve.admits(free.into(), held.into())
@@ -65,12 +65,12 @@ impl Hib {
     /// Divides the reserve among the open imports.
     pub(super) fn divide_reserve(&mut self) {
         let open = self.requester.imports.iter().flatten().count() as u64;
-        self.requester.reserve = Shares::half_guaranteed(self.config.reserve.into(), open, u64::MAX);
+        self.requester.reserve = Shares::half_guaranteed(self.ctx.config.reserve.into(), open, u64::MAX);
     }
 
     /// Whether so many stores wait that the shell should take in no more for a while, if it can.
     pub fn is_nearly_full(&self) -> bool {
-        self.requester.waiting_total >= self.config.reserve / 4
+        self.requester.waiting_total >= self.ctx.config.reserve / 4
     }
 
     /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`](crate::HibConfig::reserve).

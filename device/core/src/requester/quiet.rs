@@ -2,7 +2,6 @@
 //! `quiet`: which stores and operations are waited for, and what is reported (SPEC E19, I7).
 
 use super::{Quiet, QuietTarget};
-use crate::Action;
 use crate::config::Bug;
 use crate::hib::Hib;
 use telegraphos_wire::{Status, context};
@@ -10,7 +9,7 @@ use telegraphos_wire::{Status, context};
 impl Hib {
     /// `QUIET[slot]` of a context <- import << 48 | cookie. One about an import that is not open here is refused and answered all the same: who
     /// has asked while the import was closed (a replicated segment is adopted) waits for nothing that never comes.
-    pub(crate) fn quiet(&mut self, number: u16, slot: u8, data: u64, out: &mut Vec<Action>) -> Result<(), Status> {
+    pub(crate) fn quiet(&mut self, number: u16, slot: u8, data: u64) -> Result<(), Status> {
         let scope = (data >> context::COOKIE_BITS) as u16;
         let cookie = data & ((1 << context::COOKIE_BITS) - 1);
         let all = u64::from(scope) == context::QUIET_ALL;
@@ -23,7 +22,7 @@ impl Hib {
             self.take_word(number)?;
         }
         if !all && self.requester.open_import(scope).is_none_or(|import| import.context != number) {
-            self.slot_done((number, slot), cookie, Status::Unmapped, None, false, out);
+            self.slot_done((number, slot), cookie, Status::Unmapped, None, false);
             return Err(Status::Rights);
         }
         let Some(context) = self.requester.contexts.get_mut(&number) else { return Err(Status::Unmapped) };
@@ -47,7 +46,7 @@ impl Hib {
         if let Some(context) = self.requester.contexts.get_mut(&number) {
             context.quiets.insert(slot, Quiet { cookie, notify: false, targets, operations, unfinished, lost });
         }
-        self.check_quiet(number, slot, out);
+        self.check_quiet(number, slot);
         Ok(())
     }
 
@@ -65,25 +64,25 @@ impl Hib {
     }
 
     /// Completes a quiet if all that it waits for is finished.
-    fn check_quiet(&mut self, number: u16, slot: u8, out: &mut Vec<Action>) {
-        let ignore = self.config.has(Bug::QuietIgnoresOutstanding);
+    fn check_quiet(&mut self, number: u16, slot: u8) {
+        let ignore = self.ctx.has(Bug::QuietIgnoresOutstanding);
         let Some(context) = self.requester.contexts.get_mut(&number) else { return };
         if context.quiets.get(&slot).is_none_or(|quiet| quiet.unfinished > 0 && !ignore) {
             return;
         }
         let Some(quiet) = context.quiets.remove(&slot) else { return };
         let mut status = quiet.lost;
-        if self.config.has(Bug::QuietReadsPresentError) {
+        if self.ctx.has(Bug::QuietReadsPresentError) {
             let open =
                 |t: &QuietTarget| self.requester.open_import(t.import).filter(|import| import.opening == t.opening);
             status = quiet.targets.iter().find_map(|target| open(target).and_then(|import| import.error));
         }
         let status = status.unwrap_or(Status::Ok);
-        self.slot_done((number, slot), quiet.cookie, status, None, quiet.notify, out);
+        self.slot_done((number, slot), quiet.cookie, status, None, quiet.notify);
     }
 
     /// As many stores of an import are finished (all, if it goes) as some quiet waits for: those that wait for no more may be done.
-    pub(super) fn reach_quiets(&mut self, number: u16, all: bool, out: &mut Vec<Action>) {
+    pub(super) fn reach_quiets(&mut self, number: u16, all: bool) {
         let Some(import) = self.requester.import(number) else { return };
         let (context, opening, finished, issued) = (import.context, import.opening, import.finished, import.issued);
         let reached = |stores: u64| all || finished >= stores.min(issued);
@@ -109,12 +108,12 @@ impl Hib {
             import.awaited = awaited;
         }
         for slot in done {
-            self.check_quiet(context, slot, out);
+            self.check_quiet(context, slot);
         }
     }
 
     /// An operation has ended that a quiet of this context may wait for.
-    pub(crate) fn operation_ended(&mut self, number: u16, operation: u64, out: &mut Vec<Action>) {
+    pub(crate) fn operation_ended(&mut self, number: u16, operation: u64) {
         let Some(context) = self.requester.contexts.get_mut(&number) else { return };
         let mut done = Vec::new();
         for (slot, quiet) in &mut context.quiets {
@@ -125,18 +124,18 @@ impl Hib {
             }
         }
         for slot in done {
-            self.check_quiet(number, slot, out);
+            self.check_quiet(number, slot);
         }
     }
 
     /// A store of an import has finished: quiets and a pending close may be done.
-    pub(crate) fn progressed(&mut self, number: u16, out: &mut Vec<Action>) {
-        self.reach_quiets(number, false, out);
+    pub(crate) fn progressed(&mut self, number: u16) {
+        self.reach_quiets(number, false);
         let Some(import) = self.requester.open_import(number) else { return };
         let closed = import.closing.filter(|_| self.has_ended(import));
         if let Some(slot) = closed {
-            self.remove_import(number, out);
-            self.complete_status(slot, Status::Ok, out);
+            self.remove_import(number);
+            self.ctx.complete_status(slot, Status::Ok);
         }
     }
 }
