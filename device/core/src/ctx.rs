@@ -11,8 +11,8 @@ use crate::launch::TURN_BLOCKS;
 use crate::link::Link;
 use crate::tables::Tables;
 use crate::{Action, Bar, Counters, HibConfig, Notice, Step, StepId};
-use std::collections::{BTreeMap, BTreeSet};
-use telegraphos_wire::{NodeId, Status};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use telegraphos_wire::{NodeId, Packet, Status};
 
 /// Why a step was started: who gets its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +31,19 @@ pub(crate) enum StepOwner {
     Replica(u32),
     /// Its owner was reset away.
     Cancelled,
+}
+
+/// What one organ leaves for another that may call it, and that it may not call itself: handed on by the board when the organ has returned, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FollowUp {
+    /// A packet of this node's for itself: it takes the same path as others, without the fabric.
+    Packet(Packet),
+    /// The request in service of this source has ended, or may find what it waited for.
+    Serve(NodeId),
+    /// A request of this source has been performed, or refused: elements that came after it may go on.
+    Performed(NodeId),
+    /// A step on export pages is done: one that is being revoked may be free.
+    StepEnded,
 }
 
 /// Things under the lowest numbers that are free: so that boards in the same state behave alike, whatever their past.
@@ -125,13 +138,26 @@ pub(crate) struct Ctx {
     pub(crate) counters: Counters,
     /// What is to be done; the shell's, while an event is handled.
     pub(crate) out: Vec<Action>,
+    follow_ups: VecDeque<FollowUp>,
     steps: Numbered<StepOwner>,
     turn: Turn,
 }
 
 impl std::hash::Hash for Ctx {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        let Ctx { config: _, now: _, counters: _, out: _, bus_master, incarnation, resets, resetting, link, .. } = self;
+        let Ctx {
+            config: _,
+            now: _,
+            counters: _,
+            out: _,
+            follow_ups: _,
+            bus_master,
+            incarnation,
+            resets,
+            resetting,
+            link,
+            ..
+        } = self;
         (bus_master, incarnation, resets, resetting, link).hash(state);
         let Ctx { registers, admin, events, tables, steps, turn, .. } = self;
         (registers, admin, events, tables, steps, turn).hash(state);
@@ -155,6 +181,7 @@ impl Ctx {
             tables: Tables::default(),
             counters: Counters::default(),
             out: Vec::new(),
+            follow_ups: VecDeque::new(),
             steps: Numbered::default(),
             turn: Turn::default(),
         }
@@ -167,6 +194,31 @@ impl Ctx {
 
     pub(crate) fn notice(&mut self, notice: Notice) {
         self.out.push(Action::Notice(notice));
+    }
+
+    // ---- what leaves an organ ----
+
+    /// Sends a packet. Without a link a reply goes nowhere: its requester has been told that this node went down.
+    pub(crate) fn transmit(&mut self, packet: Packet) {
+        if packet.dst == self.config.node {
+            self.follow_ups.push_back(FollowUp::Packet(packet));
+        } else if self.link.is_up() {
+            self.out.push(Action::Send(packet));
+        }
+    }
+
+    /// Leaves something for an organ above.
+    pub(crate) fn then(&mut self, follow_up: FollowUp) {
+        self.follow_ups.push_back(follow_up);
+    }
+
+    /// The oldest of what has been left.
+    pub(crate) fn next_follow_up(&mut self) -> Option<FollowUp> {
+        self.follow_ups.pop_front()
+    }
+
+    pub(crate) fn has_none_to_follow(&self) -> bool {
+        self.follow_ups.is_empty()
     }
 
     // ---- steps ----

@@ -132,7 +132,7 @@ impl Hib {
         let body = Body::Enqueue { at, context, epoch, size, data, after };
         let packet =
             Packet { src: self.ctx.config.node, dst: node, tag, incarnation: self.ctx.incarnation, target, body };
-        self.transmit(packet);
+        self.ctx.transmit(packet);
     }
 
     /// An element has been acknowledged or refused.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board: its state, the dispatch of events, and the order of its own stores into guest memory.
 
-use crate::ctx::{Ctx, StepOwner};
+use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::launch::Launcher;
 use crate::page_counters::PageCounters;
@@ -117,7 +117,7 @@ impl Hib {
     pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
         std::mem::swap(&mut self.ctx.out, out);
         self.dispatch(event);
-        self.pump_own();
+        self.follow_up();
         if let Some(cause) = self.ctx.next_cause() {
             let (kind, index, value) = self.event_of(cause);
             self.ctx.post_event(kind, index, value);
@@ -128,6 +128,24 @@ impl Hib {
             self.ctx.out.push(Action::ResetDone);
         }
         std::mem::swap(&mut self.ctx.out, out);
+    }
+
+    /// Hands on what organs have left for each other, until nothing is left.
+    fn follow_up(&mut self) {
+        loop {
+            while let Some(follow_up) = self.ctx.next_follow_up() {
+                match follow_up {
+                    FollowUp::Packet(packet) => self.packet(packet),
+                    FollowUp::Serve(source) => self.serve(source),
+                    FollowUp::Performed(source) => self.elements_follow(source),
+                    FollowUp::StepEnded => self.finish_clearing(),
+                }
+            }
+            self.pump_own();
+            if self.ctx.has_none_to_follow() {
+                return;
+            }
+        }
     }
 
     fn dispatch(&mut self, event: Event) {
@@ -354,16 +372,6 @@ impl Hib {
             Some(_) => Err(Status::NodeDown),
             None => Err(Status::BadNode),
         }
-    }
-
-    pub(crate) fn transmit(&mut self, packet: Packet) {
-        if packet.dst == self.ctx.config.node {
-            // Self-addressed traffic takes the same path without the fabric.
-            self.packet(packet);
-        } else if self.ctx.link.is_up() {
-            self.ctx.out.push(Action::Send(packet));
-        }
-        // Without a link a reply goes nowhere: its requester has been told that this node went down.
     }
 
     // ---- reset ----

@@ -20,7 +20,7 @@
 //! A context with many bytes of unfinished copies, or with most of the stores since the socket was last dry, is *congested*: the driver takes its
 //! page away from its processes until that ends.
 
-use crate::ctx::StepOwner;
+use crate::ctx::{FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::requester::{Waiting, ones};
@@ -983,7 +983,7 @@ impl Hib {
             StepResult::Failed(status) => self.part_done(number, status, near.import),
             _ => self.part_done(number, Status::Ok, far.import),
         }
-        self.finish_clearing();
+        self.ctx.then(FollowUp::StepEnded);
     }
 
     // ---- ends ----

@@ -14,7 +14,7 @@
 //! which their imports have reserved, never in the link's buffers: a stopped queue holds up nothing else.
 
 use crate::config::Bug;
-use crate::ctx::StepOwner;
+use crate::ctx::{FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::responder::Grant;
@@ -405,7 +405,7 @@ impl Hib {
         if queue.gone {
             self.end_of_step_of_gone(state);
             self.end_if_gone(page);
-            self.finish_clearing();
+            self.ctx.then(FollowUp::StepEnded);
             return;
         }
         if let StepResult::Failed(status) = result {

@@ -5,7 +5,7 @@
 //! interleave. Every request is checked against its grant when its step is started, not before.
 
 use crate::config::Bug;
-use crate::ctx::StepOwner;
+use crate::ctx::{FollowUp, StepOwner};
 use crate::hib::Hib;
 use crate::queue::Queue;
 use crate::refusals::Refusals;
@@ -304,7 +304,7 @@ impl Hib {
     }
 
     /// Starts the request at the head of a source's queue; answers those that need no step.
-    fn serve(&mut self, source: NodeId) {
+    pub(crate) fn serve(&mut self, source: NodeId) {
         loop {
             let queue = &mut self.responder.inbound[usize::from(source)];
             if self.ctx.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
@@ -431,7 +431,7 @@ impl Hib {
             }
             (_, StepResult::Failed(status)) => {
                 self.refuse(source, packet, status);
-                self.finish_clearing();
+                self.ctx.then(FollowUp::StepEnded);
                 self.serve(source);
                 return;
             }
@@ -441,7 +441,7 @@ impl Hib {
             _ => Body::WriteAck { status: Status::Ok },
         };
         self.answer(source, packet, body);
-        self.finish_clearing();
+        self.ctx.then(FollowUp::StepEnded);
         self.serve(source);
     }
 
@@ -450,11 +450,6 @@ impl Hib {
         if let Some(request) = self.responder.inbound[usize::from(source)].front_mut() {
             request.page = page;
         }
-    }
-
-    /// Goes on with a source whose request in service has ended, or waited for a counter.
-    pub(crate) fn serve_again(&mut self, source: NodeId) {
-        self.serve(source);
     }
 
     pub(crate) fn refuse(&mut self, source: NodeId, packet: Packet, status: Status) {
@@ -491,7 +486,7 @@ impl Hib {
             self.ctx.link.consumed(request.packet.class());
         }
         self.count_performed(&request.packet);
-        self.elements_follow(source);
+        self.ctx.then(FollowUp::Performed(source));
         Some(request.packet)
     }
 
@@ -530,7 +525,7 @@ impl Hib {
             target: 0,
             body,
         };
-        self.transmit(reply);
+        self.ctx.transmit(reply);
     }
 
     /// The life of the requester that a packet belongs to. To itself, a node's life changes only with its resets.
@@ -618,7 +613,7 @@ impl Hib {
                     target: 0,
                     body: refusal(&packet.body, status),
                 };
-                self.transmit(reply);
+                self.ctx.transmit(reply);
             }
         }
     }

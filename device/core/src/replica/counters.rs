@@ -2,6 +2,7 @@
 //! The pending-write counters (SPEC items 25 and 26, E18).
 
 use crate::config::Bug;
+use crate::ctx::FollowUp;
 use crate::hib::Hib;
 
 pub(super) fn lanes(offset: u32, size: u8) -> std::ops::Range<usize> {
@@ -52,7 +53,7 @@ impl Hib {
 
     pub(super) fn counters_freed(&mut self) {
         if std::mem::take(&mut self.responder.replicas.stalled) {
-            self.serve_again(self.ctx.config.node);
+            self.ctx.then(FollowUp::Serve(self.ctx.config.node));
         }
     }
 

@@ -4,6 +4,7 @@
 use super::moving::Moving;
 use super::{Mode, Replica, Replicas, Source, TAG_INDEX_BITS, Work};
 use crate::config::Bug;
+use crate::ctx::FollowUp;
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::requester::RequestKind;
@@ -245,7 +246,7 @@ impl Hib {
         self.end_copies(page, status);
         self.forget_page(page);
         self.ctx.cause(Cause::Replica(page));
-        self.serve_again(self.ctx.config.node);
+        self.ctx.then(FollowUp::Serve(self.ctx.config.node));
         self.leave_if_done(page);
     }
 

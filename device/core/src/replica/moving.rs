@@ -6,6 +6,7 @@
 
 use super::{Mode, Replica, Served, Source, Work};
 use crate::config::Bug;
+use crate::ctx::FollowUp;
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::requester::RequestKind;
@@ -98,7 +99,7 @@ impl Hib {
             self.ctx.complete_status(slot, status);
         }
         self.end_copies(page, status);
-        self.serve_again(self.ctx.config.node);
+        self.ctx.then(FollowUp::Serve(self.ctx.config.node));
         self.leave_if_done(page);
     }
 
@@ -139,7 +140,7 @@ impl Hib {
         }
         self.ctx.cause(Cause::Replica(page));
         // The caller serves a request of the old home; this node's own are in another queue.
-        self.serve_again(self.ctx.config.node);
+        self.ctx.then(FollowUp::Serve(self.ctx.config.node));
     }
 
     // ---- at the home until now ----
@@ -186,7 +187,7 @@ impl Hib {
         self.multicast(&copies, rehome, Some((packet, Body::WriteAck { status: Status::Ok })));
         for source in again {
             self.in_service(source, None);
-            self.serve_again(source);
+            self.ctx.then(FollowUp::Serve(source));
         }
     }
 
@@ -224,7 +225,7 @@ impl Hib {
         if let Some(packet) = packet {
             self.refuse_forward(packet, status);
         }
-        self.serve_again(self.ctx.config.node);
+        self.ctx.then(FollowUp::Serve(self.ctx.config.node));
         self.work_on(page);
         self.leave_if_done(page);
     }
@@ -339,7 +340,7 @@ impl Hib {
         for packet in returned.into_values() {
             self.forward(packet, page);
         }
-        self.serve_again(self.ctx.config.node);
+        self.ctx.then(FollowUp::Serve(self.ctx.config.node));
         self.leave_if_done(page);
     }
 

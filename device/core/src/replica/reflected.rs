@@ -74,7 +74,7 @@ impl Hib {
             };
             let packet =
                 Packet { src: self.ctx.config.node, dst, tag, incarnation: self.ctx.incarnation, target, body };
-            self.transmit(packet);
+            self.ctx.transmit(packet);
         }
     }
 

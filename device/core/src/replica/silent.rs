@@ -4,6 +4,7 @@
 
 use super::{Multicast, Source, TAG_INDEX_BITS, Work};
 use crate::config::Bug;
+use crate::ctx::FollowUp;
 use crate::hib::Hib;
 use crate::{HibConfig, Notice};
 use telegraphos_accounts::Shares;
@@ -145,7 +146,7 @@ impl Hib {
     pub(super) fn waited_for_copies(&mut self, source: NodeId) {
         self.responder.replicas.answers.give(&source, 1);
         if self.responder.replicas.answers_full.remove(&source) {
-            self.serve_again(source);
+            self.ctx.then(FollowUp::Serve(source));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Mode, Work};
 use crate::config::Bug;
-use crate::ctx::StepOwner;
+use crate::ctx::{FollowUp, StepOwner};
 use crate::hib::Hib;
 use crate::{Step, StepResult};
 use telegraphos_wire::{Body, MAX_BLOCK, NodeId, Packet, RemoteAddr, Status, UNIT};
@@ -123,7 +123,7 @@ impl Hib {
             None => {}
         }
         if self.end_replica_if_gone(page) {
-            self.finish_clearing();
+            self.ctx.then(FollowUp::StepEnded);
             return;
         }
         self.work_on(page);
@@ -180,7 +180,7 @@ impl Hib {
         let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
         if !replica.orders() {
             self.forward(packet, page);
-            self.serve_again(source);
+            self.ctx.then(FollowUp::Serve(source));
             return;
         }
         let copies: Vec<NodeId> = replica.copies.keys().copied().chain(self.still_invalid(page)).collect();
@@ -200,14 +200,14 @@ impl Hib {
         self.ctx.counters.reflected += copies.len() as u64;
         self.multicast(&copies, body, Some((packet, answer)));
         self.forget_invalid(page);
-        self.serve_again(source);
+        self.ctx.then(FollowUp::Serve(source));
     }
 
     pub(super) fn refuse_work(&mut self, page: u32, work: Work, status: Status) {
         match work {
             Work::Request(source, packet) => {
                 self.refuse(source, packet, status);
-                self.serve_again(source);
+                self.ctx.then(FollowUp::Serve(source));
             }
             Work::Apply(packet, _) | Work::Fill(packet) => {
                 self.give_up_copy(&packet, status);

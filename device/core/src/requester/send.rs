@@ -112,7 +112,7 @@ impl Hib {
         let tag = self.requester.take_tag(node, sent);
         let packet =
             Packet { src: self.ctx.config.node, dst: node, tag, incarnation: self.ctx.incarnation, target, body };
-        self.transmit(packet);
+        self.ctx.transmit(packet);
     }
 
     /// Sends the oldest request for the home of a page that waits, if anybody still waits for it.
