@@ -14,5 +14,7 @@ mod suite;
 mod arrows;
 #[cfg(test)]
 mod gates;
+#[cfg(test)]
+mod width;
 
 pub use suite::{Scale, Suite};

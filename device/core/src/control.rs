@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! BAR0: registers and admin commands.
 
-use crate::ctx::StepOwner;
+use crate::ctx::{StepOwner, ones};
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::{Bar, Notice, Step, StepResult};
@@ -69,15 +69,6 @@ impl From<Completion> for Ended {
     }
 }
 
-fn all_ones(size: u32) -> u64 {
-    match size {
-        1 => 0xff,
-        2 => 0xffff,
-        4 => 0xffff_ffff,
-        _ => u64::MAX,
-    }
-}
-
 impl Hib {
     fn in_msix(&self, offset: u64) -> bool {
         self.ctx.config.msix && offset >= regs::MSIX_TABLE
@@ -90,7 +81,7 @@ impl Hib {
                 return 0;
             }
             self.ctx.bad_access(Bar::Control, offset, size, Status::BadSize);
-            return all_ones(size);
+            return ones(size);
         };
         self.register(register)
     }
@@ -245,12 +236,12 @@ impl Hib {
         match command.opcode {
             admin::CONTEXT_OPEN => self.context_open(command).map(Ended::from),
             admin::CONTEXT_CLOSE => self.context_close(slot, command).map(Ended::from),
-            admin::GRANT_SET => self.grant_set(command).map(Ended::from),
+            admin::GRANT_SET => self.grants.set(&self.ctx, command).map(Ended::from),
             admin::GRANT_CLEAR => self.grant_clear(slot, command).map(Ended::from),
-            admin::SEGMENT_PUBLISH => self.segment_publish(command).map(Ended::from),
-            admin::SEGMENT_WITHDRAW => self.segment_withdraw(command).map(Ended::from),
+            admin::SEGMENT_PUBLISH => self.grants.publish(&self.ctx, command).map(Ended::from),
+            admin::SEGMENT_WITHDRAW => self.grants.withdraw(command).map(Ended::from),
             admin::QUEUE_SET => self.queue_set(command).map(Ended::from),
-            admin::QUEUE_RESUME => self.queue_resume(slot, command.index).map(later),
+            admin::QUEUE_RESUME => self.queues.resume(&mut self.ctx, &self.grants, slot, command.index).map(later),
             admin::REPLICA_SET => self.replica_set(slot, command).map(Ended::from),
             admin::REPLICA_MOVE => self.replica_move(slot, command.index).map(later),
             admin::REPLICA_INVALID => self.replica_invalid(command.index).map(Ended::from),
@@ -264,6 +255,15 @@ impl Hib {
             admin::COUNTER_GET => self.page_counters.get(command).map(Ended::from),
             _ => Err(Status::Invalid),
         }
+    }
+
+    /// QUEUE_SET: the queue's notifications are for an open context.
+    fn queue_set(&mut self, command: &Command) -> Result<u64, Status> {
+        let known = u16::try_from(command.queue().context).is_ok_and(|c| self.requester.contexts.contains_key(&c));
+        if !known {
+            return Err(Status::Invalid);
+        }
+        self.queues.set(&self.ctx, &mut self.grants, command)
     }
 
     fn context_open(&mut self, command: &Command) -> Result<(), Status> {

@@ -4,13 +4,14 @@
 //! Nothing in here knows an organ. What an organ does to the outside (a packet, a step, a word of a table, an event) it does through its [`Ctx`].
 
 use crate::admin::Admin;
+use crate::answers::Answers;
 use crate::config::Bug;
 use crate::control::Registers;
 use crate::events::Events;
 use crate::launch::TURN_BLOCKS;
 use crate::link::Link;
 use crate::tables::Tables;
-use crate::{Action, Bar, Counters, HibConfig, Notice, Step, StepId};
+use crate::{Action, Bar, Counters, HibConfig, Notice, Step, StepId, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_wire::{NodeId, Packet, Status};
 
@@ -42,6 +43,8 @@ pub(crate) enum FollowUp {
     Serve(NodeId),
     /// A request of this source has been performed, or refused: elements that came after it may go on.
     Performed(NodeId),
+    /// A request of this node's own for this page of it has been performed, or refused.
+    OwnEnded(u32),
     /// A step on export pages is done: one that is being revoked may be free.
     StepEnded,
 }
@@ -96,6 +99,11 @@ impl<T> Numbered<T> {
     }
 }
 
+/// The greatest value of so many bytes: also what a load gives that cannot be served.
+pub(crate) fn ones(size: u32) -> u64 {
+    if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
+}
+
 /// The lowest number that is not in use: so that boards in the same state go on alike, whatever their past.
 pub(crate) fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
     (0..).zip(used.keys()).find(|(free, used)| free != *used).map_or(used.len() as u64, |(free, _)| free)
@@ -134,6 +142,7 @@ pub(crate) struct Ctx {
     pub(crate) admin: Admin,
     pub(crate) events: Events,
     pub(crate) tables: Tables,
+    pub(crate) answers: Answers,
     /// What has been done since the last reset; no decision depends on it.
     pub(crate) counters: Counters,
     /// What is to be done; the shell's, while an event is handled.
@@ -159,8 +168,8 @@ impl std::hash::Hash for Ctx {
             ..
         } = self;
         (bus_master, incarnation, resets, resetting, link).hash(state);
-        let Ctx { registers, admin, events, tables, steps, turn, .. } = self;
-        (registers, admin, events, tables, steps, turn).hash(state);
+        let Ctx { registers, admin, events, tables, answers, steps, turn, .. } = self;
+        (registers, admin, events, tables, answers, steps, turn).hash(state);
     }
 }
 
@@ -168,7 +177,6 @@ impl Ctx {
     /// No link, nothing written, no step.
     pub(crate) fn new(config: HibConfig) -> Ctx {
         Ctx {
-            config,
             now: 0,
             bus_master: false,
             incarnation: 1,
@@ -179,11 +187,13 @@ impl Ctx {
             admin: Admin::default(),
             events: Events::default(),
             tables: Tables::default(),
+            answers: Answers::new(&config),
             counters: Counters::default(),
             out: Vec::new(),
             follow_ups: VecDeque::new(),
             steps: Numbered::default(),
             turn: Turn::default(),
+            config,
         }
     }
 
@@ -205,6 +215,11 @@ impl Ctx {
         } else if self.link.is_up() {
             self.out.push(Action::Send(packet));
         }
+    }
+
+    /// Answers a load of the guest's.
+    pub(crate) fn read_done(&mut self, token: Token, data: u64) {
+        self.out.push(Action::ReadDone { token, data });
     }
 
     /// Leaves something for an organ above.

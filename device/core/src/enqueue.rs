@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues at their senders: elements wait in a line of their import, so that a full queue holds up no other, and nothing
+//! Notification queues at their senders: elements wait in a send queue of their import, so that a full queue holds up no other, and nothing
 //! but elements (SPEC items 2, 3, 7, 13; E12; `docs/queues.md`).
 //!
 //! An element is sent when all requests that were accepted for its node before it have been sent, and fewer than `hold` elements of its import
@@ -39,29 +39,29 @@ pub(crate) struct SendQueue {
 }
 
 impl Hib {
-    /// The line of an open import of a queue.
-    fn line(&mut self, number: u16) -> Option<&mut SendQueue> {
+    /// The send queue of an open import of a queue.
+    fn send_queue(&mut self, number: u16) -> Option<&mut SendQueue> {
         let opening = self.requester.open_import(number).filter(|import| import.queue)?.opening;
         self.requester.send_queues.get_mut(&opening)
     }
 
     /// An import has another epoch.
     pub(crate) fn begin_epoch_of_queue(&mut self, number: u16, epoch: u32) {
-        if let Some(line) = self.line(number) {
-            line.epoch.epoch = epoch;
+        if let Some(send_queue) = self.send_queue(number) {
+            send_queue.epoch.epoch = epoch;
         }
     }
 
     /// Whether an import waits for its hold slots.
     pub(crate) fn is_opening(&self, number: u16) -> bool {
-        let line =
+        let send_queue =
             self.requester.open_import(number).and_then(|import| self.requester.send_queues.get(&import.opening));
-        line.is_some_and(|line| line.hold.is_none())
+        send_queue.is_some_and(|send_queue| send_queue.hold.is_none())
     }
 
     /// Drops what an import has not sent; how many elements.
     pub(crate) fn drop_waiting(&mut self, number: u16) -> u32 {
-        self.line(number).map_or(0, |line| std::mem::take(&mut line.waiting).len() as u32)
+        self.send_queue(number).map_or(0, |send_queue| std::mem::take(&mut send_queue.waiting).len() as u32)
     }
 
     pub(crate) fn accept_element(&mut self, node: NodeId, number: u16, at: RemoteAddr, size: u8, data: u64) {
@@ -71,8 +71,8 @@ impl Hib {
         if !peer.enqueuers.contains(&opening) {
             peer.enqueuers.push_back(opening);
         }
-        if let Some(line) = self.requester.send_queues.get_mut(&opening) {
-            line.waiting.push_back(Waiting { behind, at, size, data });
+        if let Some(send_queue) = self.requester.send_queues.get_mut(&opening) {
+            send_queue.waiting.push_back(Waiting { behind, at, size, data });
         }
         self.ctx.counters.enqueues += 1;
     }
@@ -91,9 +91,9 @@ impl Hib {
             }
             let peer = &mut self.requester.peers[usize::from(node)];
             let Some(opening) = peer.enqueuers.pop_front() else { return };
-            let Some(line) = self.requester.send_queues.get(&opening) else { continue };
-            let Some(behind) = line.waiting.front().map(|waiting| waiting.behind) else { continue };
-            let room = line.hold.is_some_and(|hold| line.unacknowledged < hold);
+            let Some(send_queue) = self.requester.send_queues.get(&opening) else { continue };
+            let Some(behind) = send_queue.waiting.front().map(|waiting| waiting.behind) else { continue };
+            let room = send_queue.hold.is_some_and(|hold| send_queue.unacknowledged < hold);
             let peer = &mut self.requester.peers[usize::from(node)];
             peer.enqueuers.push_back(opening);
             if !room || !peer.has_sent(behind) {
@@ -107,13 +107,13 @@ impl Hib {
 
     fn send_element(&mut self, node: NodeId, opening: u64) {
         let own = node == self.ctx.config.node;
-        let Some(line) = self.requester.send_queues.get_mut(&opening) else { return };
-        let Some(Waiting { at, size, data, .. }) = line.waiting.pop_front() else { return };
-        if line.waiting.is_empty() {
-            crate::requester::emptied(&mut line.waiting);
+        let Some(send_queue) = self.requester.send_queues.get_mut(&opening) else { return };
+        let Some(Waiting { at, size, data, .. }) = send_queue.waiting.pop_front() else { return };
+        if send_queue.waiting.is_empty() {
+            crate::requester::emptied(&mut send_queue.waiting);
         }
-        line.unacknowledged += 1;
-        let (import, context, epoch) = (line.import, line.context, line.epoch);
+        send_queue.unacknowledged += 1;
+        let (import, context, epoch) = (send_queue.import, send_queue.context, send_queue.epoch);
         if !own {
             let spent = self.ctx.link.spend(Class::Enqueue);
             debug_assert!(spent, "the caller has seen a credit");
@@ -137,14 +137,14 @@ impl Hib {
 
     /// An element has been acknowledged or refused.
     pub(crate) fn element_finished(&mut self, opening: u64, epoch: u32, status: Status) {
-        let Some(line) = self.requester.send_queues.get_mut(&opening) else { return };
-        line.unacknowledged = line.unacknowledged.saturating_sub(1);
-        if let Some(import) = line.import {
+        let Some(send_queue) = self.requester.send_queues.get_mut(&opening) else { return };
+        send_queue.unacknowledged = send_queue.unacknowledged.saturating_sub(1);
+        if let Some(import) = send_queue.import {
             return self.store_finished(import, epoch, status);
         }
         if !status.is_ok() {
             // Nobody is there to be told; no later element passes a lost one.
-            let (node, dropped) = (line.node, std::mem::take(&mut line.waiting).len() as u32);
+            let (node, dropped) = (send_queue.node, std::mem::take(&mut send_queue.waiting).len() as u32);
             self.requester.waiting_total -= dropped;
             self.ctx.counters.dropped += u64::from(dropped) + 1;
             self.ctx.notice(Notice::LostStore(LostStore { node, import: None, status }));
@@ -154,25 +154,27 @@ impl Hib {
 
     /// Elements that were sent to a node that has gone: the open import they were sent through.
     pub(crate) fn element_lost(&mut self, opening: u64) -> Option<u16> {
-        let line = self.requester.send_queues.get_mut(&opening)?;
-        line.unacknowledged = line.unacknowledged.saturating_sub(1);
-        line.import
+        let send_queue = self.requester.send_queues.get_mut(&opening)?;
+        send_queue.unacknowledged = send_queue.unacknowledged.saturating_sub(1);
+        send_queue.import
     }
 
     /// The import is closed; what it has under way goes on.
     pub(crate) fn leave_send_queue(&mut self, opening: u64) {
-        if let Some(line) = self.requester.send_queues.get_mut(&opening) {
-            line.import = None;
+        if let Some(send_queue) = self.requester.send_queues.get_mut(&opening) {
+            send_queue.import = None;
         }
         self.end_send_queue(opening);
     }
 
-    /// A line without an import ends with its last element, and its hold slots go back.
+    /// A send queue without an import ends with its last element, and its hold slots go back.
     fn end_send_queue(&mut self, opening: u64) {
-        let done = |line: &&SendQueue| line.import.is_none() && line.waiting.is_empty() && line.unacknowledged == 0;
+        let done = |send_queue: &&SendQueue| {
+            send_queue.import.is_none() && send_queue.waiting.is_empty() && send_queue.unacknowledged == 0
+        };
         if self.requester.send_queues.get(&opening).as_ref().is_some_and(done) {
-            if let Some(line) = self.requester.send_queues.remove(&opening) {
-                self.give_back_holds(line.node, line.queue);
+            if let Some(send_queue) = self.requester.send_queues.remove(&opening) {
+                self.give_back_holds(send_queue.node, send_queue.queue);
             }
         }
     }
@@ -180,9 +182,9 @@ impl Hib {
     /// A node has gone: nothing of closed imports goes there any more.
     pub(crate) fn end_send_queues_to(&mut self, node: NodeId) {
         let mut dropped = 0;
-        self.requester.send_queues.retain(|_, line| {
-            let ends = line.node == node && line.import.is_none();
-            dropped += if ends { line.waiting.len() as u32 } else { 0 };
+        self.requester.send_queues.retain(|_, send_queue| {
+            let ends = send_queue.node == node && send_queue.import.is_none();
+            dropped += if ends { send_queue.waiting.len() as u32 } else { 0 };
             !ends
         });
         self.requester.waiting_total -= dropped;
@@ -191,32 +193,32 @@ impl Hib {
 
     /// Elements of an import that were sent and are not acknowledged.
     pub fn elements_under_way(&self, import: u16) -> u32 {
-        let line =
+        let send_queue =
             self.requester.open_import(import).and_then(|import| self.requester.send_queues.get(&import.opening));
-        line.map_or(0, |line| line.unacknowledged)
+        send_queue.map_or(0, |send_queue| send_queue.unacknowledged)
     }
 
     // ---- hold slots ----
 
-    /// How many lines to the queue at `at` this node has, of open and of closed imports.
-    fn lines_to(&self, node: NodeId, at: &RemoteAddr) -> u32 {
-        let dead = |line: &SendQueue| {
-            let import = line.import.and_then(|number| self.requester.open_import(number));
+    /// How many send queues to the queue at `at` this node has, of open and of closed imports.
+    fn send_queues_to(&self, node: NodeId, at: &RemoteAddr) -> u32 {
+        let dead = |send_queue: &SendQueue| {
+            let import = send_queue.import.and_then(|number| self.requester.open_import(number));
             import.is_some_and(|import| import.dead)
         };
-        let send_queues = self.requester.send_queues.values();
-        send_queues.filter(|line| line.node == node && line.queue == *at && !dead(line)).count() as u32
+        let all = self.requester.send_queues.values();
+        all.filter(|send_queue| send_queue.node == node && send_queue.queue == *at && !dead(send_queue)).count() as u32
     }
 
     /// Asks the queue's node for hold slots for one more import; the admin slot waits for the answer.
     pub(crate) fn open_queue(&mut self, slot: u32, number: u16) {
         let Some(import) = self.requester.open_import(number) else { return };
         let (node, at, context, opening) = (import.node, import.address(0), import.context, import.opening);
-        // Lines of closed imports last until the receivers have taken what is in them.
+        // Send queues of closed imports last until the receivers have taken what is in them.
         if self.requester.send_queues.len() >= 2 * usize::from(self.ctx.config.imports) {
             return self.reserved((slot, number), Err(Status::NoSpace));
         }
-        let line = SendQueue {
+        let send_queue = SendQueue {
             node,
             context,
             epoch: self.epoch_of(number),
@@ -226,11 +228,11 @@ impl Hib {
             unacknowledged: 0,
             waiting: VecDeque::new(),
         };
-        self.requester.send_queues.insert(opening, line);
+        self.requester.send_queues.insert(opening, send_queue);
         if let Err(status) = self.reachable(node) {
             return self.reserved((slot, number), Err(status));
         }
-        let imports = self.lines_to(node, &at);
+        let imports = self.send_queues_to(node, &at);
         self.ask(node, RequestKind::Reserve { opens: (slot, number) }, Body::Reserve { at, imports });
     }
 
@@ -243,8 +245,8 @@ impl Hib {
         let status = match (answer, dead) {
             (Err(status), _) | (Ok(_), Some(status)) => status,
             (Ok(holds), None) => {
-                if let Some(line) = self.line(number) {
-                    line.hold = Some(holds.clamp(1, most));
+                if let Some(send_queue) = self.send_queue(number) {
+                    send_queue.hold = Some(holds.clamp(1, most));
                 }
                 return self.ctx.complete_status(slot, Status::Ok);
             }
@@ -264,7 +266,7 @@ impl Hib {
             *again = true;
         } else if self.reachable(node).is_ok() {
             self.requester.returning.insert((node, at.page, at.generation), false);
-            let imports = self.lines_to(node, &at);
+            let imports = self.send_queues_to(node, &at);
             self.ask(node, RequestKind::Return { node, at }, Body::Reserve { at, imports });
         }
     }

@@ -3,12 +3,16 @@
 
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
+use crate::grants::{Clearing, Grants};
 use crate::launch::Launcher;
 use crate::page_counters::PageCounters;
+use crate::queue::NotificationQueues;
+use crate::replica::Replicas;
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::tables::{AfterWrite, Written};
 use crate::{Action, Bar, Event, HibConfig, MAX_CONTEXTS, StepId, StepResult};
+use telegraphos_wire::admin::Command;
 use telegraphos_wire::link::RESET_BITS;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Class, NodeId, Packet, Status, event};
@@ -56,8 +60,8 @@ pub struct Counters {
 
 impl std::hash::Hash for Hib {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        let Hib { ctx, requester, responder, launcher, page_counters } = self;
-        (ctx, requester, responder, launcher, page_counters).hash(state);
+        let Hib { ctx, requester, responder, grants, queues, replicas, launcher, page_counters } = self;
+        (ctx, requester, responder, grants, queues, replicas, launcher, page_counters).hash(state);
     }
 }
 
@@ -70,6 +74,9 @@ pub struct Hib {
     pub(crate) ctx: Ctx,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    pub(crate) grants: Grants,
+    pub(crate) queues: NotificationQueues,
+    pub(crate) replicas: Replicas,
     pub(crate) launcher: Launcher,
     pub(crate) page_counters: PageCounters,
 }
@@ -81,6 +88,9 @@ impl Hib {
         Hib {
             requester: Requester::new(&config),
             responder: Responder::new(&config),
+            grants: Grants::default(),
+            queues: NotificationQueues::new(&config),
+            replicas: Replicas::new(&config),
             launcher: Launcher::new(&config),
             page_counters: PageCounters::default(),
             ctx: Ctx::new(config),
@@ -97,6 +107,16 @@ impl Hib {
         self.ctx.counters
     }
 
+    /// Epochs of imports of which this board has refused a store: at most [`HibConfig::imports`] of each node.
+    pub fn refused_epochs(&self) -> usize {
+        self.ctx.answers.refused_epochs()
+    }
+
+    /// TG_QUEUE_EVENT_* bits of the queue at an export page, as its next event would tell them.
+    pub fn queue_state(&self, page: u32) -> u64 {
+        self.queues.event(page) & (event::QUEUE_OVERFLOW | event::QUEUE_BROKEN)
+    }
+
     /// The board's present incarnation.
     pub fn incarnation(&self) -> u64 {
         self.ctx.incarnation
@@ -109,7 +129,7 @@ impl Hib {
 
     /// The moment (of the clock of [`Event::Tick`]) at which a tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        let waits = [self.requester.deadline(), self.launcher.deadline(), self.responder.replicas.deadline()];
+        let waits = [self.requester.deadline(), self.launcher.deadline(), self.replicas.deadline()];
         waits.into_iter().flatten().min()
     }
 
@@ -137,7 +157,8 @@ impl Hib {
                 match follow_up {
                     FollowUp::Packet(packet) => self.packet(packet),
                     FollowUp::Serve(source) => self.serve(source),
-                    FollowUp::Performed(source) => self.elements_follow(source),
+                    FollowUp::Performed(source) => self.queues.follow(&mut self.ctx, &self.grants, source),
+                    FollowUp::OwnEnded(page) => self.leave_if_done(page),
                     FollowUp::StepEnded => self.finish_clearing(),
                 }
             }
@@ -153,7 +174,7 @@ impl Hib {
             Event::Read { token, bar, offset, size } => match bar {
                 Bar::Control => {
                     let data = self.read_register(offset, size);
-                    self.ctx.out.push(Action::ReadDone { token, data });
+                    self.ctx.read_done(token, data);
                 }
                 Bar::Contexts => self.context_read(token, offset, size),
                 Bar::Window => self.load(token, offset, size),
@@ -213,7 +234,7 @@ impl Hib {
                 let (home, value) = self.replica_event(page);
                 (event::REPLICA, home, value)
             }
-            Cause::Queue(page) => (event::QUEUE, 0, self.queue_event(page)),
+            Cause::Queue(page) => (event::QUEUE, 0, self.queues.event(page)),
             Cause::Counter(counter) => (event::COUNTER, counter, self.page_counters.take_news(counter)),
         }
     }
@@ -222,7 +243,7 @@ impl Hib {
         self.heard(packet.src);
         match packet.class() {
             Class::Reply => self.reply(packet),
-            Class::Enqueue => self.element(packet),
+            Class::Enqueue => self.queues.element(&mut self.ctx, &self.grants, packet),
             Class::Reflected => self.reflected(packet),
             _ => self.request(packet),
         }
@@ -240,7 +261,7 @@ impl Hib {
                 }
             }
             Some(StepOwner::Block { operation, offset, .. }) => self.block_stepped(operation, offset, result),
-            Some(StepOwner::Queue(page)) => self.queue_stepped(page, result),
+            Some(StepOwner::Queue(page)) => self.queues.stepped(&mut self.ctx, &self.grants, page, result),
             Some(StepOwner::Replica(page)) => self.replica_stepped(page, result),
             Some(StepOwner::Cancelled) | None => {}
         }
@@ -271,6 +292,50 @@ impl Hib {
         }
     }
 
+    // ---- revocation ----
+
+    /// Revokes pages at once, with the queues on them; `Ok(false)` if an access to them is still in flight.
+    pub(crate) fn grant_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+        let Command { index, count, .. } = *command;
+        if count == 0 || u64::from(index) + u64::from(count) > u64::from(self.ctx.config.export_pages) {
+            return Err(Status::Invalid);
+        }
+        for page in index..index + count {
+            self.grants.remove(page);
+            self.queues.clear(&mut self.ctx, page);
+            self.replica_revoke(page);
+        }
+        if self.in_flight(index, count) {
+            self.grants.clear_later(Clearing { slot, page: index, count });
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Whether a step touches one of these export pages, for another node or for a copy of our own.
+    fn in_flight(&self, page: u32, count: u32) -> bool {
+        let queues = self.queues.step_on(page..page + count);
+        let queues = queues || self.replica_steps(page..page + count);
+        let page = u64::from(page);
+        queues || self.responder.serves(page as u32, count) || self.ctx.copies_touch(page..page + u64::from(count))
+    }
+
+    pub(crate) fn finish_clearing(&mut self) {
+        for c in self.grants.take_clearing() {
+            if self.in_flight(c.page, c.count) {
+                self.grants.clear_later(c);
+            } else {
+                self.ctx.complete_status(c.slot, Status::Ok);
+            }
+        }
+    }
+
+    /// Whether this node's processors have requests for one of its own pages that are not performed.
+    pub(crate) fn own_requests_for(&self, page: u32) -> bool {
+        let served = self.responder.has_for(self.ctx.config.node, page);
+        served || self.requester.peers[usize::from(self.ctx.config.node)].stores_to(page)
+    }
+
     // ---- link and nodes ----
 
     fn link_up(&mut self, incarnation: u64, nodes: u32, credits: [u32; 4]) {
@@ -283,8 +348,8 @@ impl Hib {
         self.ctx.incarnation = self.ctx.incarnation.max(incarnation);
         // Generations of this join are greater than all of an earlier process under the same node id.
         // 2^24 of them, before they are those of the next join (`link::incarnation_at`).
-        self.responder.raise_generation(incarnation.saturating_mul(1 << RESET_BITS).min(u64::MAX / 2));
-        self.responder.forget_performed(self.ctx.config.node);
+        self.grants.raise_generation(incarnation.saturating_mul(1 << RESET_BITS).min(u64::MAX / 2));
+        self.ctx.answers.forget_performed(self.ctx.config.node);
         self.ctx.cause(Cause::LinkState);
     }
 
@@ -299,7 +364,7 @@ impl Hib {
             }
         }
         self.responder.forget_credits();
-        self.responder.forget_performed(self.ctx.config.node);
+        self.ctx.answers.forget_performed(self.ctx.config.node);
         self.replica_link_lost();
         self.ctx.cause(Cause::LinkState);
     }
@@ -313,8 +378,8 @@ impl Hib {
         if before != Some(incarnation) {
             peer.requests = 0;
             self.divide_credits();
-            self.responder.refusals.forget(node);
-            self.forget_elements_of(node, Some(incarnation));
+            self.ctx.answers.forget_refusals(node);
+            self.queues.forget_elements_of(node, Some(incarnation));
             if before.is_some() {
                 self.forget_member(node, Status::Reset);
             }
@@ -335,9 +400,9 @@ impl Hib {
         }
         self.divide_credits();
         self.fail_peer(node, status);
-        self.forget_requests_of(node);
-        self.responder.refusals.forget(node);
-        self.forget_elements_of(node, None);
+        self.responder.forget_requests_of(&mut self.ctx, node);
+        self.ctx.answers.forget_refusals(node);
+        self.queues.forget_elements_of(node, None);
         self.forget_member(node, status);
         self.ctx.cause(Cause::NodeState(node));
         // The others' shares have grown.
@@ -379,13 +444,15 @@ impl Hib {
     pub(crate) fn reset(&mut self) {
         self.fail_all(Status::Reset);
         self.fail_fetches();
-        self.refuse_all(Status::Reset);
-        self.refuse_elements(Status::Reset);
+        self.grants.reset(&self.ctx);
+        self.ctx.answers.forget_all_refusals();
+        self.responder.refuse_all(&mut self.ctx, Status::Reset);
+        self.queues.refuse_all(&mut self.ctx, Status::Reset);
         self.refuse_multicasts(Status::Reset);
         self.launcher.reset(&self.ctx.config);
         self.page_counters = PageCounters::default();
         self.ctx.reset();
-        self.responder.forget_performed(self.ctx.config.node);
+        self.ctx.answers.forget_performed(self.ctx.config.node);
     }
 
     pub(crate) fn counter(&self, register: Register) -> u64 {

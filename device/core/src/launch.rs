@@ -20,12 +20,13 @@
 //! A context with many bytes of unfinished copies, or with most of the stores since the socket was last dry, is *congested*: the driver takes its
 //! page away from its processes until that ends.
 
+use crate::ctx::ones;
 use crate::ctx::{FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::hib::Hib;
-use crate::requester::{Waiting, ones};
+use crate::requester::Waiting;
 use crate::tables::AfterWrite;
-use crate::{Action, Bar, Bug, HibConfig, Launching, Notice, Step, StepResult, Token};
+use crate::{Bar, Bug, HibConfig, Launching, Notice, Step, StepResult, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::{Command, Completion};
@@ -438,7 +439,7 @@ impl Hib {
         let slots = context::SLOT_COUNT;
         let end = context::REGISTERS + slots * context::STRIDE;
         let status = if within == context::QUEUE_ARM && size == 8 && self.requester.contexts.contains_key(&number) {
-            return self.queue_arm(number, offset, data);
+            return self.queues.arm(&mut self.ctx, &self.grants, number, offset, data);
         } else if size != 8 || offset % 8 != 0 || within >= end {
             Status::BadSize
         } else if !self.requester.contexts.contains_key(&number) {
@@ -534,12 +535,12 @@ impl Hib {
         let within = offset & (UNIT - 1);
         let slots = context::FETCH..context::FETCH + 8 * context::SLOT_COUNT;
         if !slots.contains(&within) {
-            return self.ctx.out.push(Action::ReadDone { token, data: 0 });
+            return self.ctx.read_done(token, 0);
         }
         let number = (offset >> UNIT_SHIFT) as u16;
         if let Err((status, argument)) = self.fetch(token, number, offset, size) {
             self.fetch_failed(number, argument, offset, size, status);
-            self.ctx.out.push(Action::ReadDone { token, data: ones(size) });
+            self.ctx.read_done(token, ones(size));
         }
     }
 
@@ -629,7 +630,7 @@ impl Hib {
                 ones(u32::from(size))
             }
         };
-        self.ctx.out.push(Action::ReadDone { token, data });
+        self.ctx.read_done(token, data);
     }
 
     /// Reset: loads that have launched an operation are answered.
@@ -638,7 +639,7 @@ impl Hib {
             let Some(operation) = self.launcher.operations.get(&number) else { continue };
             if let Origin::Load { size, token: Some(token), .. } = operation.origin {
                 self.ctx.notice(Notice::FailedLoad { node: operation.node, status: Status::Reset });
-                self.ctx.out.push(Action::ReadDone { token, data: ones(u32::from(size)) });
+                self.ctx.read_done(token, ones(u32::from(size)));
             }
         }
     }
@@ -955,7 +956,8 @@ impl Hib {
     fn near_address(&self, near: &Place, offset: u64, count: u64, right: Rights) -> Result<(u32, u64), Status> {
         let import = self.requester.open_import(near.import).ok_or(Status::Argument)?;
         let at = import.address(near.offset + offset);
-        let address = self.translate(self.ctx.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
+        let address =
+            self.grants.translate(&self.ctx, self.ctx.config.node, &at, count, Rights(Rights::DMA.0 | right.0))?;
         self.block_of_replica(at.page, right)?;
         Ok((at.page, address))
     }

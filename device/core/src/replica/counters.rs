@@ -2,7 +2,7 @@
 //! The pending-write counters (SPEC items 25 and 26, E18).
 
 use crate::config::Bug;
-use crate::ctx::FollowUp;
+use crate::ctx::{FollowUp, ones};
 use crate::hib::Hib;
 
 pub(super) fn lanes(offset: u32, size: u8) -> std::ops::Range<usize> {
@@ -20,7 +20,7 @@ impl Hib {
     pub(super) fn count_pending(&mut self, page: u32, offset: u32, size: u8) -> bool {
         let capacity = usize::from(self.ctx.config.pending_writes.max(1));
         let lanes = self.counts(offset, size);
-        let pending = &mut self.responder.replicas.pending;
+        let pending = &mut self.replicas.pending;
         let word = (page, offset & !7);
         if !pending.contains_key(&word) && pending.len() >= capacity {
             return false;
@@ -38,7 +38,7 @@ impl Hib {
     /// The store has come back.
     pub(super) fn count_reflected(&mut self, page: u32, offset: u32, size: u8) {
         let (lanes, keep) = (self.counts(offset, size), self.ctx.has(Bug::KeepCounters));
-        let pending = &mut self.responder.replicas.pending;
+        let pending = &mut self.replicas.pending;
         let word = (page, offset & !7);
         let Some(counts) = pending.get_mut(&word) else { return };
         for lane in lanes {
@@ -52,14 +52,14 @@ impl Hib {
     }
 
     pub(super) fn counters_freed(&mut self) {
-        if std::mem::take(&mut self.responder.replicas.stalled) {
+        if std::mem::take(&mut self.replicas.stalled) {
             self.ctx.then(FollowUp::Serve(self.ctx.config.node));
         }
     }
 
     /// The parts of a store whose bytes have no pending write of this node.
     pub(super) fn unmasked(&self, page: u32, offset: u32, size: u8, data: u64) -> Vec<(u32, u8, u64)> {
-        let Some(counts) = self.responder.replicas.pending.get(&(page, offset & !7)) else {
+        let Some(counts) = self.replicas.pending.get(&(page, offset & !7)) else {
             return vec![(offset, size, data)];
         };
         let free = |from: u32, size: u8| self.counts(from, size).all(|lane| counts[lane] == 0);
@@ -73,8 +73,7 @@ impl Hib {
             });
             match piece {
                 Some(piece) => {
-                    let ones = if piece == 8 { u64::MAX } else { (1 << (8 * u32::from(piece))) - 1 };
-                    parts.push((offset + at, piece, data >> (8 * at) & ones));
+                    parts.push((offset + at, piece, data >> (8 * at) & ones(piece.into())));
                     at += u32::from(piece);
                 }
                 None => at += 1,

@@ -26,7 +26,7 @@ pub(super) struct InOrder {
 impl Hib {
     /// A driver fills an invalid copy again. `Ok(false)`: it completes later.
     pub(super) fn fill_again(&mut self, slot: u32, page: u32, source: Source) -> Result<bool, Status> {
-        let replica = self.responder.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
+        let replica = self.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
         if let Some(status) = replica.orphaned {
             return Err(status);
         }
@@ -46,7 +46,7 @@ impl Hib {
 
     /// A copy that processors may have mapped, in mode invalidate.
     pub(super) fn is_valid_copy(&self, page: u32) -> bool {
-        let replica = self.responder.replicas.pages.get(&page);
+        let replica = self.replicas.pages.get(&page);
         replica.is_some_and(|replica| replica.mode == Mode::Invalidate && replica.filled)
     }
 
@@ -55,13 +55,13 @@ impl Hib {
         let early = self.ctx.has(Bug::AcknowledgeMapped);
         if !early && !self.holds_acknowledgement(packet.src) {
             // No honest home has so much unacknowledged.
-            let replica = self.responder.replicas.pages.get(&page);
+            let replica = self.replicas.pages.get(&page);
             if let Some(source) = replica.and_then(|replica| replica.sources.first().copied()) {
                 self.source_lost(page, source, Status::NoSpace);
             }
             return Arrival::Done(Status::NotHome);
         }
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         if !early {
             replica.held.push(packet.clone());
         }
@@ -73,7 +73,7 @@ impl Hib {
 
     /// The driver has unmapped the page.
     pub(crate) fn replica_invalid(&mut self, page: u32) -> Result<(), Status> {
-        let replica = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.mode == Mode::Invalidate);
+        let replica = self.replicas.pages.get_mut(&page).filter(|replica| replica.mode == Mode::Invalidate);
         let replica = replica.ok_or(Status::Invalid)?;
         if std::mem::take(&mut replica.invalid) {
             replica.filled = false;
@@ -83,17 +83,17 @@ impl Hib {
     }
 
     pub(super) fn release_held(&mut self, page: u32, status: Status) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         for packet in std::mem::take(&mut replica.held) {
-            self.responder.replicas.held.give(&packet.src, 1);
-            self.reply_to(&packet, Body::CopyAck { status });
+            self.replicas.held.give(&packet.src, 1);
+            self.ctx.reply_to(&packet, Body::CopyAck { status });
         }
     }
 
     /// Copies that an earlier store makes invalid, and that have not said so: a processor there may still read what was before it. The next store waits
     /// for them too.
     pub(super) fn still_invalid(&self, page: u32) -> BTreeSet<NodeId> {
-        let replicas = &self.responder.replicas;
+        let replicas = &self.replicas;
         let Some(replica) = replicas.pages.get(&page).filter(|replica| replica.mode == Mode::Invalidate) else {
             return BTreeSet::new();
         };
@@ -104,7 +104,7 @@ impl Hib {
     /// At the home, when a store has been sent to its copies: they are none any more. One that is still being filled takes the store, which comes before
     /// the last of its content.
     pub(super) fn forget_invalid(&mut self, page: u32) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         if replica.mode != Mode::Invalidate {
             return;
         }
@@ -121,7 +121,7 @@ impl Hib {
 
     /// A request is forwarded.
     pub(super) fn begin_in_order(&mut self, number: u64, page: u32) {
-        let replicas = &mut self.responder.replicas;
+        let replicas = &mut self.replicas;
         if replicas.pages.get(&page).is_some_and(|replica| replica.mode == Mode::Invalidate) {
             replicas.in_order.push_back(InOrder { number, page, done: None });
         }
@@ -130,25 +130,24 @@ impl Hib {
     /// Answers a request that was forwarded, and those that waited for it. A load waits for no store to be acknowledged, which takes the drivers of all copies:
     /// its processor stands still, and that of this node's driver may be the same. It was performed behind the stores.
     pub(super) fn answer_in_order(&mut self, number: u64, packet: Packet, body: Body) {
-        let in_order = &mut self.responder.replicas.in_order;
+        let in_order = &mut self.replicas.in_order;
         let found = in_order.iter().position(|request| request.number == number && request.done.is_none());
         match found {
             Some(at) if matches!(packet.body, Body::Read { .. }) => {
                 in_order.remove(at);
-                self.reply_to(&packet, body);
+                self.ctx.reply_to(&packet, body);
             }
             Some(at) => in_order[at].done = Some((packet, body)),
-            None => self.reply_to(&packet, body),
+            None => self.ctx.reply_to(&packet, body),
         }
-        while self.responder.replicas.in_order.front().is_some_and(|request| request.done.is_some()) {
-            let Some(InOrder { page, done: Some((packet, body)), .. }) = self.responder.replicas.in_order.pop_front()
-            else {
+        while self.replicas.in_order.front().is_some_and(|request| request.done.is_some()) {
+            let Some(InOrder { page, done: Some((packet, body)), .. }) = self.replicas.in_order.pop_front() else {
                 return;
             };
             if matches!(body, Body::WriteAck { status: Status::Ok }) {
                 self.taken(&packet);
             }
-            self.reply_to(&packet, body);
+            self.ctx.reply_to(&packet, body);
             self.leave_if_done(page);
         }
     }

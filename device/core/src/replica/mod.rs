@@ -301,7 +301,7 @@ impl Hib {
     /// Index and value of a REPLICA event: the home, and what has become of the page.
     pub(crate) fn replica_event(&self, page: u32) -> (NodeId, u64) {
         let value = u64::from(page) << 32;
-        let Some(replica) = self.responder.replicas.pages.get(&page) else { return (NO_NODE, value) };
+        let Some(replica) = self.replicas.pages.get(&page) else { return (NO_NODE, value) };
         let orphaned = replica.orphaned.map_or(0, |status| (status as u64) << 16 | event::REPLICA_ORPHANED);
         let moved = if replica.moves > 0 { event::REPLICA_MOVED } else { 0 };
         let invalid = if replica.invalid { event::REPLICA_INVALID } else { 0 };
@@ -311,12 +311,12 @@ impl Hib {
 
     /// The home of a replicated page of this node; none if it is not replicated, or an orphan.
     pub fn home_of(&self, page: u32) -> Option<NodeId> {
-        let replica = self.responder.replicas.pages.get(&page).filter(|replica| replica.orphaned.is_none())?;
+        let replica = self.replicas.pages.get(&page).filter(|replica| replica.orphaned.is_none())?;
         replica.home_at(self.ctx.config.node)
     }
 
     /// Pending-write counters in use, of [`crate::HibConfig::pending_writes`].
     pub fn pending_counters(&self) -> usize {
-        self.responder.replicas.pending.len()
+        self.replicas.pending.len()
     }
 }

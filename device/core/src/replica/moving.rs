@@ -54,7 +54,7 @@ impl Hib {
 
     /// `Ok` if it completes later.
     pub(crate) fn replica_move(&mut self, slot: u32, page: u32) -> Result<(), Status> {
-        let replica = self.responder.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
+        let replica = self.replicas.pages.get_mut(&page).ok_or(Status::Invalid)?;
         if !matches!(replica.mode, Mode::Owner | Mode::Counters) {
             return Err(Status::Invalid);
         }
@@ -73,7 +73,7 @@ impl Hib {
 
     /// All earlier stores of this node's processors are on their way to the home.
     pub(super) fn take_home(&mut self, page: u32) {
-        let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
+        let Some(replica) = self.replicas.pages.get(&page) else { return };
         let Some(&(node, home_page, home_generation)) = replica.sources.first() else { return };
         if !matches!(replica.moving, Some(Moving::Taking { .. })) {
             // It has gone to another copy in the meantime.
@@ -86,7 +86,7 @@ impl Hib {
 
     /// The home does not move, or its answer has not come in time.
     pub(crate) fn move_failed(&mut self, page: u32, status: Status) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| !replica.home) else {
+        let Some(replica) = self.replicas.pages.get_mut(&page).filter(|replica| !replica.home) else {
             return;
         };
         match replica.moving {
@@ -106,7 +106,7 @@ impl Hib {
     /// A copy that has everything the old home has sent.
     pub(super) fn join_kept(&mut self, source: NodeId, packet: &Packet, page: u32) -> Served {
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+        let Some(replica) = self.replicas.pages.get_mut(&page) else {
             return Served::Refused(Status::NotHome);
         };
         let Some(Moving::Taking { released }) = replica.moving else { return Served::Refused(Status::NotHome) };
@@ -124,14 +124,14 @@ impl Hib {
 
     /// The old home has joined, the last of all.
     fn become_home(&mut self, page: u32) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         replica.home = true;
         replica.moving = None;
         replica.moves += 1;
         replica.sources.clear();
         let (slot, generation) = (replica.setting.take(), replica.generation);
         let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
-        self.responder.replicas.sources.retain(|_, p| *p != page);
+        self.replicas.sources.retain(|_, p| *p != page);
         let at = RemoteAddr { page, offset: 0, generation };
         let announcement = Body::Rehome { at, to: self.ctx.config.node, page, generation };
         self.multicast(&copies, announcement, None);
@@ -147,7 +147,7 @@ impl Hib {
 
     /// A copy asks for the page.
     pub(super) fn asked_to_move(&mut self, source: NodeId, page: u32) -> Served {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+        let Some(replica) = self.replicas.pages.get_mut(&page) else {
             return Served::Refused(Status::NotHome);
         };
         if !replica.home || !replica.moves() || !replica.copies.contains_key(&source) {
@@ -157,7 +157,7 @@ impl Hib {
         if replica.moving.is_some() || replica.clearing.is_some() || asked {
             return Served::Refused(Status::Busy);
         }
-        if let Some(packet) = self.detach(source) {
+        if let Some(packet) = self.responder.detach(&mut self.ctx, source) {
             self.begin_work(page, Work::Move(packet));
         }
         Served::Left
@@ -166,7 +166,7 @@ impl Hib {
     /// Its turn has come: everything before it has been multicast, and nothing after it will be from here.
     pub(super) fn give_home(&mut self, page: u32, packet: Packet) {
         let Body::Move { page: new_page, generation: new_generation, .. } = packet.body else { return };
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         if replica.copies.get(&packet.src) != Some(&packet.incarnation) || replica.orphaned.is_some() || replica.gone {
             return self.refuse_forward(packet, Status::NotHome);
         }
@@ -186,14 +186,14 @@ impl Hib {
         let rehome = Body::Rehome { at, to: to.0, page: to.1, generation: to.2 };
         self.multicast(&copies, rehome, Some((packet, Body::WriteAck { status: Status::Ok })));
         for source in again {
-            self.in_service(source, None);
+            self.responder.in_service(source, None);
             self.ctx.then(FollowUp::Serve(source));
         }
     }
 
     /// All copies have joined the new home, or are copies no more.
     pub(super) fn all_told(&mut self, page: u32, packet: Packet) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+        let Some(replica) = self.replicas.pages.get_mut(&page) else {
             return self.refuse_forward(packet, Status::NotHome);
         };
         let Some(Moving::Giving { to, packet: asked @ None }) = &mut replica.moving else {
@@ -202,12 +202,12 @@ impl Hib {
         let to = *to;
         let there = replica.copies.get(&to.0) == Some(&packet.incarnation);
         *asked = Some(packet);
-        if !there || self.responder.replicas.sources.contains_key(&to) {
+        if !there || self.replicas.sources.contains_key(&to) {
             return self.stay_home(page, Status::NotHome);
         }
         let mode = replica.mode as u16;
         // The new home's announcement may come before its answer.
-        self.responder.replicas.sources.insert(to, page);
+        self.replicas.sources.insert(to, page);
         let at = RemoteAddr { page: to.1, offset: 0, generation: to.2 };
         let asked = RequestKind::Keep { page, source: to, packet: None };
         self.ask(to.0, asked, Body::Join { at, mode, keep: true });
@@ -215,10 +215,10 @@ impl Hib {
 
     /// The copy that was to be the home is not. The others are with it already, and orphans.
     fn stay_home(&mut self, page: u32, status: Status) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         let Some(Moving::Giving { to, packet }) = replica.moving.take() else { return };
         let copies: Vec<NodeId> = replica.copies.keys().copied().collect();
-        self.responder.replicas.sources.remove(&to);
+        self.replicas.sources.remove(&to);
         for node in copies {
             self.forget_copy(page, node);
         }
@@ -232,7 +232,7 @@ impl Hib {
 
     /// The new home has taken this one as a copy.
     fn hand_over(&mut self, page: u32, source: Source) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.home) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page).filter(|replica| replica.home) else { return };
         let Some(Moving::Giving { packet, .. }) = replica.moving.replace(Moving::Following { announced: false }) else {
             return;
         };
@@ -243,7 +243,7 @@ impl Hib {
         self.announce_group(page);
         self.await_home(page);
         if let Some(packet) = packet {
-            self.reply_to(&packet, Body::WriteAck { status: Status::Ok });
+            self.ctx.reply_to(&packet, Body::WriteAck { status: Status::Ok });
         }
         self.ctx.cause(Cause::Replica(page));
     }
@@ -255,7 +255,7 @@ impl Hib {
         let Body::Rehome { to, page: new_page, generation, .. } = packet.body else {
             return Arrival::Done(Status::Invalid);
         };
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         if to == source.0 {
             return self.announced(page, source);
         }
@@ -269,17 +269,17 @@ impl Hib {
             self.source_lost(page, source, Status::NotHome);
             return Arrival::Done(Status::NotHome);
         }
-        if !replica.moves() || self.reachable(to).is_err() || self.responder.replicas.sources.contains_key(&new) {
+        if !replica.moves() || self.reachable(to).is_err() || self.replicas.sources.contains_key(&new) {
             self.source_lost(page, source, Status::Stale);
             return Arrival::Done(Status::NotHome);
         }
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         replica.sources = [new].into();
         replica.moving = Some(Moving::Following { announced: false });
         replica.moves += 1;
         let mode = replica.mode as u16;
-        self.responder.replicas.sources.remove(&source);
-        self.responder.replicas.sources.insert(new, page);
+        self.replicas.sources.remove(&source);
+        self.replicas.sources.insert(new, page);
         self.ctx.cause(Cause::Replica(page));
         let at = RemoteAddr { page: new_page, offset: 0, generation };
         let asked = RequestKind::Keep { page, source: new, packet: Some(packet.clone()) };
@@ -294,7 +294,7 @@ impl Hib {
                 Status::Ok => self.hand_over(page, source),
                 // It may be the home: there must not be two.
                 Status::Timeout | Status::NodeDown | Status::LinkDown | Status::Reset => {
-                    self.responder.replicas.sources.remove(&source);
+                    self.replicas.sources.remove(&source);
                     self.orphan(page, status);
                 }
                 _ => self.stay_home(page, status),
@@ -303,18 +303,18 @@ impl Hib {
         if status != Status::Ok {
             self.source_lost(page, source, status);
         }
-        let there = self.responder.replicas.sources.get(&source) == Some(&page);
-        let follows = self.responder.replicas.pages.get(&page).and_then(|replica| replica.moving.as_ref());
+        let there = self.replicas.sources.get(&source) == Some(&page);
+        let follows = self.replicas.pages.get(&page).and_then(|replica| replica.moving.as_ref());
         if there && follows == Some(&Moving::Following { announced: false }) {
             self.await_home(page);
         }
         let status = if there { Status::Ok } else { Status::NotHome };
-        self.reply_to(&packet, Body::CopyAck { status });
+        self.ctx.reply_to(&packet, Body::CopyAck { status });
     }
 
     fn announced(&mut self, page: u32, source: Source) -> Arrival {
         self.hand_over(page, source);
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return Arrival::Done(Status::NotHome) };
         let Some(Moving::Following { announced }) = &mut replica.moving else { return Arrival::Done(Status::Invalid) };
         *announced = true;
         self.await_no_longer(page);
@@ -324,14 +324,13 @@ impl Hib {
 
     /// Goes on with the new home, once the old one has answered everything: what it did not take comes first.
     pub(super) fn follow_if_ready(&mut self, page: u32) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         let ready = replica.moving == Some(Moving::Following { announced: true });
         let moves = replica.moves;
         if !ready {
             return;
         }
-        let old =
-            self.responder.replicas.forwards.values().any(|forward| forward.page == page && forward.moves != moves);
+        let old = self.replicas.forwards.values().any(|forward| forward.page == page && forward.moves != moves);
         if old {
             return;
         }
@@ -346,10 +345,10 @@ impl Hib {
 
     /// The page moves no more, because it is an orphan or is gone: whoever waits for it is told.
     pub(super) fn end_moving(&mut self, page: u32, status: Status) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         let (moving, returned) = (replica.moving.take(), std::mem::take(&mut replica.returned));
         if let Some(Moving::Giving { to, packet }) = moving {
-            self.responder.replicas.sources.remove(&to);
+            self.replicas.sources.remove(&to);
             if let Some(packet) = packet {
                 self.refuse_forward(packet, Status::NotHome);
             }
@@ -361,7 +360,7 @@ impl Hib {
 
     /// Whether the home serves nobody, because the page is going elsewhere.
     pub(super) fn gives(&self, page: u32) -> bool {
-        let replica = self.responder.replicas.pages.get(&page);
+        let replica = self.replicas.pages.get(&page);
         let gives = replica.is_some_and(|replica| matches!(replica.moving, Some(Moving::Giving { .. })));
         gives && !self.ctx.has(Bug::ServeWhileMoving)
     }

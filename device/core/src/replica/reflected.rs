@@ -18,15 +18,15 @@ impl Hib {
         let early = self.ctx.has(Bug::AcknowledgeEarly) && !moves || own && self.ctx.has(Bug::AcknowledgeReflected);
         if to.is_empty() || early {
             if let Some((packet, body)) = answer.clone() {
-                self.reply_to(&packet, body);
+                self.ctx.reply_to(&packet, body);
             }
             if to.is_empty() {
                 return;
             }
         }
         let answer = answer.filter(|_| !early);
-        let multicasts = &self.responder.replicas.multicasts;
-        let first = self.responder.replicas.round << TAG_INDEX_BITS;
+        let multicasts = &self.replicas.multicasts;
+        let first = self.replicas.round << TAG_INDEX_BITS;
         let used = multicasts.range(first..).map(|(tag, _)| *tag);
         let tag = used.fold(first, |free, used| if free == used { free.wrapping_add(1) } else { free });
         let page = body.page();
@@ -36,22 +36,19 @@ impl Hib {
         };
         if let Some((packet, _)) = &answer {
             // The caller has seen room, but for what is no store: a move, one for each page.
-            let _ = self.responder.replicas.answers.take(packet.src, 1).is_ok();
+            let _ = self.replicas.answers.take(packet.src, 1).is_ok();
         }
         let waits = to.iter().copied().collect();
-        self.responder.replicas.by_page.insert((page, tag));
-        self.responder
-            .replicas
-            .multicasts
-            .insert(tag, Multicast { page, waits, answer, missed: false, fill, due: None });
-        self.responder.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
+        self.replicas.by_page.insert((page, tag));
+        self.replicas.multicasts.insert(tag, Multicast { page, waits, answer, missed: false, fill, due: None });
+        self.replicas.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
         self.pump_reflected();
     }
 
     /// Sends what credits allow.
     pub(crate) fn pump_reflected(&mut self) {
         loop {
-            let replicas = &mut self.responder.replicas;
+            let replicas = &mut self.replicas;
             let Some(first) = replicas.outgoing.front_mut() else { return };
             let Some(node) = first.to.first().copied() else {
                 let tag = first.tag;
@@ -80,7 +77,7 @@ impl Hib {
 
     /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no group.
     pub(super) fn announce_group(&mut self, page: u32) {
-        let replicas = &mut self.responder.replicas;
+        let replicas = &mut self.replicas;
         if !self.ctx.config.fanout_by_switch || !self.ctx.link.is_up() {
             return;
         }
@@ -103,14 +100,14 @@ impl Hib {
     /// The link is gone. The switch knows no group of this node any more; what came over it took none of the next link's credits, and the
     /// homes that sent it are lost.
     pub(crate) fn replica_link_lost(&mut self) {
-        self.responder.replicas.groups.clear();
-        self.responder.replicas.memberships = 0;
-        self.responder.replicas.held.clear();
+        self.replicas.groups.clear();
+        self.replicas.memberships = 0;
+        self.replicas.held.clear();
         if self.ctx.has(Bug::ChargeNextLink) {
             return;
         }
-        self.responder.replicas.arrivals.clear();
-        for replica in self.responder.replicas.pages.values_mut() {
+        self.replicas.arrivals.clear();
+        for replica in self.replicas.pages.values_mut() {
             if let Some(first @ (Work::Apply(..) | Work::Fill(_))) = replica.work.front_mut().filter(|_| replica.busy) {
                 *first = Work::Lost;
             }
@@ -122,13 +119,13 @@ impl Hib {
 
     /// A copy has taken a multicast, or will never.
     pub(crate) fn copy_acknowledged(&mut self, node: NodeId, tag: u32, status: Status) {
-        let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) else { return };
+        let Some(multicast) = self.replicas.multicasts.get_mut(&tag) else { return };
         if !multicast.waits.remove(&node) {
             return;
         }
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
         // A copy may know that its home has gone before it has everything. It may be the next home: what it lacks was not acknowledged (SPEC I7).
-        let gone = self.responder.replicas.pages.get(&page).is_none_or(|replica| replica.gone);
+        let gone = self.replicas.pages.get(&page).is_none_or(|replica| replica.gone);
         multicast.missed |=
             gone && !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset);
         let missed = multicast.missed && !self.ctx.has(Bug::AcknowledgeMissed);
@@ -142,7 +139,7 @@ impl Hib {
         match answer {
             Some((packet, _)) if matches!(packet.body, Body::Move { .. }) => self.all_told(page, packet),
             Some((packet, _)) if missed => self.refuse_forward(packet, Status::Stale),
-            Some((packet, body)) => self.reply_to(&packet, body),
+            Some((packet, body)) => self.ctx.reply_to(&packet, body),
             None => {}
         }
         if let Some(requester) = requester {
@@ -159,17 +156,17 @@ impl Hib {
     /// the home did before (SPEC I6, words of one home).
     pub(crate) fn reflected(&mut self, packet: Packet) {
         let source = packet.src;
-        self.responder.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
+        self.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
         self.take_arrivals(source);
     }
 
     /// Takes what has arrived from a node, up to a packet whose work takes a step.
     pub(super) fn take_arrivals(&mut self, source: NodeId) {
-        let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) else { return };
+        let Some(arrivals) = self.replicas.arrivals.get_mut(&source) else { return };
         if std::mem::replace(&mut arrivals.taking, true) {
             return;
         }
-        while let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) {
+        while let Some(arrivals) = self.replicas.arrivals.get_mut(&source) {
             let Some(packet) = arrivals.packets.front().filter(|_| !arrivals.working).cloned() else { break };
             match self.take_arrival(&packet) {
                 Arrival::Done(status) => self.acknowledge_copy(&packet, status),
@@ -177,10 +174,10 @@ impl Hib {
                 Arrival::Held => self.release_arrival(packet.src),
             }
         }
-        let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) else { return };
+        let Some(arrivals) = self.replicas.arrivals.get_mut(&source) else { return };
         arrivals.taking = false;
         if arrivals.packets.is_empty() {
-            self.responder.replicas.arrivals.remove(&source);
+            self.replicas.arrivals.remove(&source);
         }
     }
 
@@ -193,7 +190,7 @@ impl Hib {
             return Arrival::Done(Status::Invalid);
         };
         let source = (packet.src, at.page, at.generation);
-        let Some(page) = self.responder.replicas.sources.get(&source).copied() else {
+        let Some(page) = self.replicas.sources.get(&source).copied() else {
             // Of somebody who is not the home: nothing of it is believed.
             self.ctx.counters.refused += 1;
             self.ctx.notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome });
@@ -210,10 +207,10 @@ impl Hib {
             Body::Fill { .. } => Work::Fill(packet.clone()),
             _ => Work::Apply(packet.clone(), Vec::new()),
         };
-        if let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&packet.src) {
+        if let Some(arrivals) = self.replicas.arrivals.get_mut(&packet.src) {
             arrivals.working = true;
         }
-        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
         self.work_on(page);
@@ -222,7 +219,7 @@ impl Hib {
 
     /// The first of what has arrived from a node is done with.
     pub(super) fn release_arrival(&mut self, source: NodeId) {
-        if let Some(arrivals) = self.responder.replicas.arrivals.get_mut(&source) {
+        if let Some(arrivals) = self.replicas.arrivals.get_mut(&source) {
             arrivals.packets.pop_front();
             arrivals.working = false;
         }
@@ -231,23 +228,23 @@ impl Hib {
 
     pub(super) fn acknowledge_copy(&mut self, packet: &Packet, status: Status) {
         self.release_arrival(packet.src);
-        self.reply_to(packet, Body::CopyAck { status });
+        self.ctx.reply_to(packet, Body::CopyAck { status });
         self.take_arrivals(packet.src);
     }
 
     /// A page that this one copies is not there any more. A naive page is everybody's own and goes on; others are orphans then.
     pub(super) fn source_lost(&mut self, page: u32, source: Source, status: Status) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
+        let Some(replica) = self.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
             return;
         };
         if replica.mode != Mode::Naive {
             return self.orphan(page, status);
         }
         replica.sources.remove(&source);
-        self.responder.replicas.sources.remove(&source);
+        self.replicas.sources.remove(&source);
         if replica.joining == Some(source) {
             self.await_no_longer(page);
-            let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+            let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
             replica.joining = None;
             if let Some(slot) = replica.setting.take() {
                 self.ctx.complete_status(slot, status);

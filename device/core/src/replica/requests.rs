@@ -2,10 +2,10 @@
 //! Requests for replicated pages: what becomes of each, and those of this node's processors that the home performs.
 
 use super::{Forward, Mode, Replica, Served, Work};
+use crate::answers::refusal;
 use crate::config::Bug;
 use crate::hib::Hib;
 use crate::requester::WaitingForward;
-use crate::responder::refusal;
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status, context};
 
 impl Hib {
@@ -23,7 +23,7 @@ impl Hib {
             Body::ReadBlock { at, length, .. } => (*at, u64::from(*length), Rights::READ),
             _ => return Served::Ordinary,
         };
-        let Some(replica) = self.responder.replicas.pages.get(&at.page) else {
+        let Some(replica) = self.replicas.pages.get(&at.page) else {
             return match packet.body {
                 Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => {
                     Served::Refused(Status::NotHome)
@@ -43,7 +43,7 @@ impl Hib {
         let (orders, mode, ready) = (replica.orders(), replica.mode, replica.filled && !replica.gone);
         let (orphaned, leaving, holds) = (replica.orphaned, replica.leaving > 0, replica.holds_own());
         let member = replica.copies.get(&source) == Some(&packet.incarnation);
-        if let Err(status) = self.translate(source, &at, size, right) {
+        if let Err(status) = self.grants.translate(&self.ctx, source, &at, size, right) {
             return Served::Refused(status);
         }
         if let Some(status) = orphaned {
@@ -79,8 +79,8 @@ impl Hib {
             }
             _ => {
                 if mode == Mode::Counters && !self.count_pending(at.page, at.offset, size as u8) {
-                    self.ctx.counters.counter_stalls += u64::from(!self.responder.replicas.stalled);
-                    self.responder.replicas.stalled = true;
+                    self.ctx.counters.counter_stalls += u64::from(!self.replicas.stalled);
+                    self.replicas.stalled = true;
                     return Served::Stalled;
                 }
                 self.begin_work(at.page, Work::Request(source, packet.clone()))
@@ -91,7 +91,7 @@ impl Hib {
     /// Whether a block may be loaded from (or stored to) a page of this node's at the near end of a copy: never stored, since the other copies would not
     /// get it, nor loaded from one that may be invalid.
     pub(crate) fn block_of_replica(&self, page: u32, right: Rights) -> Result<(), Status> {
-        match self.responder.replicas.pages.get(&page) {
+        match self.replicas.pages.get(&page) {
             Some(_) if right.contains(Rights::WRITE) => Err(Status::Rights),
             Some(replica) if replica.mode == Mode::Invalidate && !replica.home => Err(Status::Invalidated),
             _ => Ok(()),
@@ -99,7 +99,7 @@ impl Hib {
     }
 
     pub(super) fn join(&mut self, source: NodeId, packet: &Packet, page: u32) -> Served {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+        let Some(replica) = self.replicas.pages.get_mut(&page) else {
             return Served::Refused(Status::NotHome);
         };
         let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
@@ -112,7 +112,7 @@ impl Hib {
         if self.is_barred(page, source) {
             return Served::Refused(Status::Timeout);
         }
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else {
+        let Some(replica) = self.replicas.pages.get_mut(&page) else {
             return Served::Refused(Status::NotHome);
         };
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
@@ -130,7 +130,7 @@ impl Hib {
                 self.taken(packet);
             }
         }
-        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.replicas.pages.get_mut(&page) {
             replica.work.push_back(work);
         }
         self.work_on(page);
@@ -139,7 +139,7 @@ impl Hib {
 
     /// The request in service is the home's to perform.
     fn pass_on(&mut self, source: NodeId, page: u32) -> Served {
-        if let Some(packet) = self.detach(source) {
+        if let Some(packet) = self.responder.detach(&mut self.ctx, source) {
             self.forward(packet, page);
         }
         Served::Left
@@ -147,14 +147,14 @@ impl Hib {
 
     /// Sends a request of this node's processors on to the home.
     pub(super) fn forward(&mut self, packet: Packet, page: u32) {
-        let last = self.responder.replicas.places_of(page).next_back();
+        let last = self.replicas.places_of(page).next_back();
         let place = last.map_or(0, |last| last + 1);
-        if let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
+        if let Some(replica) = self.replicas.pages.get_mut(&page).filter(|replica| replica.keeps()) {
             let place = replica.returned.last_key_value().map_or(place, |(last, _)| place.max(last + 1));
             replica.returned.insert(place, packet);
             return;
         }
-        let source = self.responder.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
+        let source = self.replicas.pages.get(&page).and_then(|replica| replica.sources.first().copied());
         let Some((home, home_page, generation)) = source else {
             return self.refuse_forward(packet, Status::NotHome);
         };
@@ -174,16 +174,16 @@ impl Hib {
         if let Err(status) = self.reachable(home) {
             return self.refuse_forward(packet, status);
         }
-        let forwards = &self.responder.replicas.forwards;
+        let forwards = &self.replicas.forwards;
         let number = match forwards.last_key_value() {
             // To look for a lower one takes time; and so many is no state of a model.
             Some((last, _)) if forwards.len() > 1000 => last + 1,
             _ => crate::ctx::lowest_free(forwards),
         };
         self.begin_in_order(number, page);
-        let moves = self.responder.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
-        self.responder.replicas.places.insert((page, place));
-        self.responder.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
+        let moves = self.replicas.pages.get(&page).map_or(0, |replica| replica.moves);
+        self.replicas.places.insert((page, place));
+        self.replicas.forwards.insert(number, Forward { packet, page, moves, place, refused: false });
         self.pass_tag(tag);
         let import = if is_store { self.enter_send_queue(tag) } else { None };
         self.requester.peers[usize::from(home)].accept_forward(WaitingForward { number, body, import });
@@ -192,12 +192,12 @@ impl Hib {
 
     pub(super) fn refuse_forward(&mut self, packet: Packet, status: Status) {
         let body = refusal(&packet.body, status);
-        self.reply_to(&packet, body);
+        self.ctx.reply_to(&packet, body);
     }
 
     /// The home has answered: everybody has the store, or it is lost.
     pub(crate) fn forward_answered(&mut self, number: u64, body: Body) {
-        let Some(forward) = self.responder.replicas.take_forward(number) else { return };
+        let Some(forward) = self.replicas.take_forward(number) else { return };
         let Forward { packet, page, moves, place, refused } = forward;
         if refused {
             return self.leave_if_done(page);
@@ -213,7 +213,7 @@ impl Hib {
             let elsewhere = status == Status::Moving || status == Status::NotHome && replica.moves != moves;
             elsewhere && replica.orphaned.is_none()
         };
-        match self.responder.replicas.pages.get_mut(&page).filter(returns) {
+        match self.replicas.pages.get_mut(&page).filter(returns) {
             Some(replica) => {
                 replica.returned.insert(place, packet);
             }
@@ -225,7 +225,7 @@ impl Hib {
 
     /// The answer to a request that was forwarded goes to the processor, or a refusal.
     pub(super) fn forward_ended(&mut self, number: u64, packet: Packet, page: u32, body: Option<Body>, status: Status) {
-        let here = self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
+        let here = self.replicas.pages.get(&page).is_some_and(|replica| replica.mode != Mode::Invalidate);
         let alone = here && !status.is_ok() && matches!(packet.body, Body::Write { .. });
         let body = body.unwrap_or_else(|| refusal(&packet.body, status));
         let is_store = matches!(packet.body, Body::Write { .. });
@@ -244,13 +244,13 @@ impl Hib {
     /// Whether a request that was to be sent to the home is not, because nobody waits for it any more, or a store before it was lost. A copy that has
     /// it already sends it in any case.
     pub(crate) fn drop_forward(&mut self, number: u64, cut: bool) -> bool {
-        let Some(forward) = self.responder.replicas.forwards.get(&number) else { return true };
-        let replica = self.responder.replicas.pages.get(&forward.page);
+        let Some(forward) = self.replicas.forwards.get(&number) else { return true };
+        let replica = self.replicas.pages.get(&forward.page);
         let here = replica.is_some_and(|replica| replica.mode != Mode::Invalidate);
         if !forward.refused && (!cut || here) {
             return false;
         }
-        let Some(Forward { packet, page, refused, .. }) = self.responder.replicas.take_forward(number) else {
+        let Some(Forward { packet, page, refused, .. }) = self.replicas.take_forward(number) else {
             return true;
         };
         if !refused {
@@ -263,7 +263,7 @@ impl Hib {
     }
 
     pub(crate) fn forward_lost(&mut self, number: u64, status: Status) {
-        let Some(Forward { packet, page, refused, .. }) = self.responder.replicas.take_forward(number) else {
+        let Some(Forward { packet, page, refused, .. }) = self.replicas.take_forward(number) else {
             return;
         };
         if !refused {

@@ -47,18 +47,18 @@ pub(super) fn held_shares(config: &HibConfig) -> Shares {
 impl Hib {
     /// Ends waiting for those who have not answered in time.
     pub(crate) fn expire_copies(&mut self) {
-        while let Some(&(at, tag)) = self.responder.replicas.due.first().filter(|(at, _)| *at <= self.ctx.now) {
-            self.responder.replicas.due.remove(&(at, tag));
-            let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) else { continue };
+        while let Some(&(at, tag)) = self.replicas.due.first().filter(|(at, _)| *at <= self.ctx.now) {
+            self.replicas.due.remove(&(at, tag));
+            let Some(multicast) = self.replicas.multicasts.get_mut(&tag) else { continue };
             multicast.due = None;
             let (page, silent): (u32, Vec<NodeId>) = (multicast.page, multicast.waits.iter().copied().collect());
             for node in silent {
                 self.drop_copy(page, node);
             }
         }
-        while let Some(&(at, page)) = self.responder.replicas.awaited.first().filter(|(at, _)| *at <= self.ctx.now) {
-            self.responder.replicas.awaited.remove(&(at, page));
-            let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { continue };
+        while let Some(&(at, page)) = self.replicas.awaited.first().filter(|(at, _)| *at <= self.ctx.now) {
+            self.replicas.awaited.remove(&(at, page));
+            let Some(replica) = self.replicas.pages.get_mut(&page) else { continue };
             replica.awaits = None;
             let joining = replica.joining;
             self.ctx.notice(Notice::SilentHome { page });
@@ -77,18 +77,18 @@ impl Hib {
             return;
         }
         let due = self.ctx.now.saturating_add(self.ctx.config.replica_limit);
-        if let Some(multicast) = self.responder.replicas.multicasts.get_mut(&tag) {
+        if let Some(multicast) = self.replicas.multicasts.get_mut(&tag) {
             multicast.due = Some(due);
-            self.responder.replicas.due.insert((due, tag));
+            self.replicas.due.insert((due, tag));
         }
     }
 
     /// A multicast has been acknowledged by all, or is for none any more.
     pub(super) fn end_multicast(&mut self, tag: u32) {
-        let Some(Multicast { page, due, fill, .. }) = self.responder.replicas.multicasts.remove(&tag) else { return };
-        self.responder.replicas.by_page.remove(&(page, tag));
+        let Some(Multicast { page, due, fill, .. }) = self.replicas.multicasts.remove(&tag) else { return };
+        self.replicas.by_page.remove(&(page, tag));
         if let Some(due) = due {
-            self.responder.replicas.due.remove(&(due, tag));
+            self.replicas.due.remove(&(due, tag));
         }
         if let Some(node) = fill {
             self.block_taken(node);
@@ -97,7 +97,7 @@ impl Hib {
 
     /// A copy has not acknowledged in time. It is none any more; the others go on. It is told, with the reason, behind all that was sent to it.
     fn drop_copy(&mut self, page: u32, node: NodeId) {
-        let replicas = &mut self.responder.replicas;
+        let replicas = &mut self.replicas;
         let waits = |tag: &u32| replicas.multicasts.get(tag).is_some_and(|multicast| multicast.waits.contains(&node));
         let tags: Vec<u32> = replicas.multicasts_of(page).filter(waits).collect();
         replicas.outgoing.iter_mut().filter(|o| o.body.page() == page).for_each(|o| o.to.retain(|to| *to != node));
@@ -123,36 +123,36 @@ impl Hib {
 
     /// A copy hears, behind everything that was sent to it, that this is not its home any more.
     pub(super) fn end_copy(&mut self, page: u32, node: NodeId, status: Status) {
-        let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
+        let Some(replica) = self.replicas.pages.get(&page) else { return };
         let at = RemoteAddr { page, offset: 0, generation: replica.generation };
         self.multicast(&[node], Body::Rehome { at, to: NO_NODE, page: status as u32, generation: 0 }, None);
     }
 
     /// Whether a copy was dropped for its silence, not long ago.
     pub(super) fn is_barred(&self, page: u32, node: NodeId) -> bool {
-        self.responder.replicas.barred.get(&(page, node)).is_some_and(|until| *until > self.ctx.now)
+        self.replicas.barred.get(&(page, node)).is_some_and(|until| *until > self.ctx.now)
     }
 
     /// Whether one more request of a node may wait for copies; else it is to be served when one has been answered.
     pub(super) fn may_wait_for_copies(&mut self, source: NodeId) -> bool {
-        let room = self.responder.replicas.answers.available(&source) > 0;
+        let room = self.replicas.answers.available(&source) > 0;
         if !room {
-            self.responder.replicas.answers_full.insert(source);
+            self.replicas.answers_full.insert(source);
         }
         room
     }
 
     /// A request that waited for copies has its answer.
     pub(super) fn waited_for_copies(&mut self, source: NodeId) {
-        self.responder.replicas.answers.give(&source, 1);
-        if self.responder.replicas.answers_full.remove(&source) {
+        self.replicas.answers.give(&source, 1);
+        if self.replicas.answers_full.remove(&source) {
             self.ctx.then(FollowUp::Serve(source));
         }
     }
 
     /// The next block for a new copy, which begins at this offset: read when its node has taken enough of the earlier ones.
     pub(super) fn fill_from(&mut self, page: u32, node: NodeId, offset: u32) {
-        let replicas = &mut self.responder.replicas;
+        let replicas = &mut self.replicas;
         let Some(replica) = replicas.pages.get_mut(&page) else { return };
         if replicas.fills.available(&node) > 0 && replicas.fills.take(node, 1).is_ok() {
             replica.work.push_back(Work::Read(node, offset));
@@ -164,11 +164,11 @@ impl Hib {
 
     /// A block is not on its way any more: another one may be, to this node or, if the credits were the reason, to another.
     pub(super) fn block_taken(&mut self, node: NodeId) {
-        self.responder.replicas.fills.give(&node, 1);
-        let waiting: Vec<NodeId> = self.responder.replicas.fills_wait.keys().copied().collect();
+        self.replicas.fills.give(&node, 1);
+        let waiting: Vec<NodeId> = self.replicas.fills_wait.keys().copied().collect();
         for node in waiting {
-            while self.responder.replicas.fills.available(&node) > 0 {
-                let replicas = &mut self.responder.replicas;
+            while self.replicas.fills.available(&node) > 0 {
+                let replicas = &mut self.replicas;
                 let Some(pages) = replicas.fills_wait.get_mut(&node) else { break };
                 let Some(page) = pages.pop_front() else {
                     replicas.fills_wait.remove(&node);
@@ -185,7 +185,7 @@ impl Hib {
 
     /// Blocks for a copy that is none any more, and have not left, do not leave.
     pub(super) fn drop_fills(&mut self, page: u32, node: NodeId) {
-        let replicas = &mut self.responder.replicas;
+        let replicas = &mut self.replicas;
         if let Some(replica) = replicas.pages.get_mut(&page) {
             replica.filling.remove(&node);
         }
@@ -226,7 +226,7 @@ impl Hib {
 
     /// The home has accepted this copy; its content follows.
     pub(crate) fn join_accepted(&mut self, page: u32, source: Source) {
-        let joins = self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.joining == Some(source));
+        let joins = self.replicas.pages.get(&page).is_some_and(|replica| replica.joining == Some(source));
         if joins {
             self.await_home(page);
         }
@@ -239,21 +239,21 @@ impl Hib {
         }
         self.await_no_longer(page);
         let until = self.ctx.now.saturating_add(self.ctx.config.replica_limit);
-        if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
+        if let Some(replica) = self.replicas.pages.get_mut(&page) {
             replica.awaits = Some(until);
-            self.responder.replicas.awaited.insert((until, page));
+            self.replicas.awaited.insert((until, page));
         }
     }
 
     pub(super) fn await_no_longer(&mut self, page: u32) {
-        let until = self.responder.replicas.pages.get_mut(&page).and_then(|replica| replica.awaits.take());
+        let until = self.replicas.pages.get_mut(&page).and_then(|replica| replica.awaits.take());
         if let Some(until) = until {
-            self.responder.replicas.awaited.remove(&(until, page));
+            self.replicas.awaited.remove(&(until, page));
         }
     }
 
     /// Whether a home may have one more acknowledgement wait for the driver here.
     pub(super) fn holds_acknowledgement(&mut self, home: NodeId) -> bool {
-        self.responder.replicas.held.take(home, 1).is_ok()
+        self.replicas.held.take(home, 1).is_ok()
     }
 }

@@ -12,7 +12,7 @@ impl Hib {
     /// Starts the next work of a page, if none is under way.
     pub(super) fn work_on(&mut self, page: u32) {
         loop {
-            let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|replica| !replica.busy) else {
+            let Some(replica) = self.replicas.pages.get_mut(&page).filter(|replica| !replica.busy) else {
                 return;
             };
             let (mode, Some(work)) = (replica.mode, replica.work.front().cloned()) else { return };
@@ -40,8 +40,8 @@ impl Hib {
                 self.ctx.step(op, StepOwner::Replica(page));
                 return;
             }
-            let failed = !self.ctx.bus_master || !self.responder.grants.contains_key(&page);
-            if let Some(replica) = self.responder.replicas.pages.get_mut(&page) {
+            let failed = !self.ctx.bus_master || !self.grants.get(page).is_some();
+            if let Some(replica) = self.replicas.pages.get_mut(&page) {
                 replica.busy = false;
                 replica.work.pop_front();
             }
@@ -55,7 +55,7 @@ impl Hib {
 
     /// The first guest-memory step of a work; none if it needs none, or guest memory cannot be reached now.
     pub(super) fn first_step(&mut self, page: u32, mode: Mode, work: &Work) -> Option<Step> {
-        let base = self.responder.grants.get(&page).filter(|_| self.ctx.bus_master)?.address;
+        let base = self.grants.get(page).filter(|_| self.ctx.bus_master)?.address;
         let place = |offset: u32| base + u64::from(offset);
         match work {
             Work::Request(_, packet) => match packet.body {
@@ -91,7 +91,7 @@ impl Hib {
             vec![(at.offset, size, data)]
         };
         let first = parts.first().copied();
-        let replica = self.responder.replicas.pages.get_mut(&page)?;
+        let replica = self.replicas.pages.get_mut(&page)?;
         if let Some(Work::Apply(_, rest)) = replica.work.front_mut() {
             *rest = parts.into_iter().skip(1).collect();
         }
@@ -100,12 +100,12 @@ impl Hib {
 
     /// A step of a page's work is done.
     pub(crate) fn replica_stepped(&mut self, page: u32, result: StepResult) {
-        let Some(replica) = self.responder.replicas.pages.get_mut(&page) else { return };
+        let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         // The other parts of a store whose bytes are masked.
         if let (Some(Work::Apply(_, rest)), StepResult::Stored) = (replica.work.front_mut(), &result) {
             if !rest.is_empty() && !replica.gone {
                 let (offset, size, data) = rest.remove(0);
-                if let Some(address) = self.responder.grants.get(&page).map(|grant| grant.address + u64::from(offset)) {
+                if let Some(address) = self.grants.get(page).map(|grant| grant.address + u64::from(offset)) {
                     self.ctx.step(Step::Store { address, size, data }, StepOwner::Replica(page));
                     return;
                 }
@@ -138,13 +138,13 @@ impl Hib {
             (Work::Fill(packet), _) => {
                 let last = matches!(packet.body, Body::Fill { last: true, .. });
                 // Before what follows it is taken: a store behind the last of its content is one to a complete copy.
-                if self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.awaits.is_some()) {
+                if self.replicas.pages.get(&page).is_some_and(|replica| replica.awaits.is_some()) {
                     self.await_home(page);
                 }
                 if last {
                     self.await_no_longer(page);
                 }
-                if let Some(replica) = self.responder.replicas.pages.get_mut(&page).filter(|_| last) {
+                if let Some(replica) = self.replicas.pages.get_mut(&page).filter(|_| last) {
                     replica.filled = true;
                     replica.joining = None;
                     if let Some(slot) = replica.setting.take() {
@@ -154,8 +154,7 @@ impl Hib {
                 self.acknowledge_copy(&packet, Status::Ok);
             }
             (Work::Read(to, offset), StepResult::Block(data)) => {
-                let replica =
-                    self.responder.replicas.pages.get(&page).filter(|replica| replica.copies.contains_key(&to));
+                let replica = self.replicas.pages.get(&page).filter(|replica| replica.copies.contains_key(&to));
                 let Some(replica) = replica else { return self.block_taken(to) };
                 let next = offset + MAX_BLOCK as u32;
                 let last = u64::from(next) >= UNIT;
@@ -173,11 +172,11 @@ impl Hib {
     /// A store or atomic has been performed in this node's memory: it goes on to the others.
     pub(super) fn performed_at(&mut self, page: u32, source: NodeId, result: StepResult) {
         let own = source == self.ctx.config.node;
-        let Some(packet) = self.detach(source) else { return };
+        let Some(packet) = self.responder.detach(&mut self.ctx, source) else { return };
         if own && !self.ctx.has(Bug::TakenEarly) {
             self.taken(&packet);
         }
-        let Some(replica) = self.responder.replicas.pages.get(&page) else { return };
+        let Some(replica) = self.replicas.pages.get(&page) else { return };
         if !replica.orders() {
             self.forward(packet, page);
             self.ctx.then(FollowUp::Serve(source));
@@ -206,7 +205,7 @@ impl Hib {
     pub(super) fn refuse_work(&mut self, page: u32, work: Work, status: Status) {
         match work {
             Work::Request(source, packet) => {
-                self.refuse(source, packet, status);
+                self.responder.refuse(&mut self.ctx, source, packet, status);
                 self.ctx.then(FollowUp::Serve(source));
             }
             Work::Apply(packet, _) | Work::Fill(packet) => {
@@ -217,8 +216,7 @@ impl Hib {
             Work::Read(to, _) => {
                 self.block_taken(to);
                 // A copy that cannot be filled is none.
-                let copy =
-                    self.responder.replicas.pages.get(&page).is_some_and(|replica| replica.copies.contains_key(&to));
+                let copy = self.replicas.pages.get(&page).is_some_and(|replica| replica.copies.contains_key(&to));
                 if copy {
                     self.forget_copy(page, to);
                     self.end_copy(page, to, status);
@@ -232,8 +230,8 @@ impl Hib {
     pub(super) fn give_up_copy(&mut self, packet: &Packet, status: Status) {
         let (Body::Reflected { at, .. } | Body::Fill { at, .. }) = packet.body else { return };
         let source = (packet.src, at.page, at.generation);
-        let Some(page) = self.responder.replicas.sources.get(&source).copied() else { return };
-        if self.responder.replicas.pages.get(&page).is_some_and(|replica| !replica.gone) {
+        let Some(page) = self.replicas.sources.get(&source).copied() else { return };
+        if self.replicas.pages.get(&page).is_some_and(|replica| !replica.gone) {
             self.source_lost(page, source, status);
         }
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Window accesses: where a guest's store or load leads, and what becomes of it.
 
-use super::{PendingRequest, Rejection, RequestKind, Target, Waiting, access_size, ones};
+use super::{PendingRequest, Rejection, RequestKind, Target, Waiting, access_size};
 use crate::config::Bug;
+use crate::ctx::ones;
 use crate::hib::Hib;
-use crate::{Action, Bar, Token};
+use crate::{Bar, Token};
 use telegraphos_wire::window::Aperture;
 use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT};
 
@@ -111,11 +112,11 @@ impl Hib {
 
     pub(crate) fn load(&mut self, token: Token, offset: u64, size: u32) {
         if self.special_access(offset, size) {
-            self.ctx.out.push(Action::ReadDone { token, data: 0 });
+            self.ctx.read_done(token, 0);
             return;
         }
         if let Some(data) = self.command_load(offset) {
-            self.ctx.out.push(Action::ReadDone { token, data });
+            self.ctx.read_done(token, data);
             return;
         }
         let (number, at, size) = match self.resolve(offset, size, Rights::READ) {
@@ -125,7 +126,7 @@ impl Hib {
                     Some(import) => self.fail_load(node, import, status),
                     None => self.ctx.bad_access(Bar::Window, offset, size, status),
                 }
-                self.ctx.out.push(Action::ReadDone { token, data: ones(size) });
+                self.ctx.read_done(token, ones(size));
                 return;
             }
         };
@@ -134,7 +135,7 @@ impl Hib {
         if self.is_silent(node) {
             self.ctx.counters.silent_loads += 1;
             self.fail_load(node, number, Status::Timeout);
-            self.ctx.out.push(Action::ReadDone { token, data: ones(size.into()) });
+            self.ctx.read_done(token, ones(size.into()));
             return;
         }
         self.ctx.counters.loads += 1;
@@ -199,7 +200,7 @@ impl Hib {
         match request.asked {
             RequestKind::Load { token, import, size } => {
                 self.fail_load(request.node, import, status);
-                self.ctx.out.push(Action::ReadDone { token, data: ones(size.into()) });
+                self.ctx.read_done(token, ones(size.into()));
             }
             RequestKind::Lookup { slot } => self.ctx.complete_status(slot, status),
             RequestKind::Reserve { opens } => self.reserved(opens, Err(status)),

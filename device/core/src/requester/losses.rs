@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Errors of imports: what is latched, what is dropped, and what ends with a node or a link.
 
-use super::{InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward, ones};
+use super::{InFlight, PendingRequest, RequestKind, Requester, Waiting, WaitingForward};
 use crate::config::Bug;
+use crate::ctx::ones;
 use crate::events::Cause;
 use crate::hib::Hib;
-use crate::{Action, LostStore, Notice};
+use crate::{LostStore, Notice};
 use telegraphos_wire::{NodeId, Status, context};
 
 impl Hib {
@@ -194,7 +195,7 @@ impl Hib {
                 self.take_pending(number)
             {
                 self.ctx.notice(Notice::FailedLoad { node, status });
-                self.ctx.out.push(Action::ReadDone { token, data: ones(size.into()) });
+                self.ctx.read_done(token, ones(size.into()));
             }
         }
         let mut fresh = Requester::new(&self.ctx.config);

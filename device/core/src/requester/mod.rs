@@ -332,11 +332,6 @@ pub(crate) fn emptied<T>(queue: &mut VecDeque<T>) {
     }
 }
 
-/// The greatest value of so many bytes: also what a load gives that cannot be served.
-pub(crate) fn ones(size: u32) -> u64 {
-    if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
-}
-
 fn access_size(offset: u64, size: u32) -> Result<u8, Status> {
     match size {
         1 | 2 | 4 | 8 if offset % u64::from(size) == 0 => Ok(size as u8),

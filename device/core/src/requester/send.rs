@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is sent, in the order of acceptance, as far as windows and credits allow; and the replies to it.
 
-use super::{InFlight, RequestKind, TAG_INDEX_BITS, Waiting, WaitingForward, emptied, ones};
+use super::{InFlight, RequestKind, TAG_INDEX_BITS, Waiting, WaitingForward, emptied};
 use crate::config::Bug;
+use crate::ctx::ones;
 use crate::hib::Hib;
-use crate::{Action, LostStore, Notice};
+use crate::{LostStore, Notice};
 use telegraphos_wire::admin::Completion;
 use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, Status};
 
@@ -249,7 +250,7 @@ impl Hib {
         match (asked, body) {
             (RequestKind::Load { token, size, .. }, Body::ReadReply { status: Status::Ok, data }) => {
                 self.take_pending(number);
-                self.ctx.out.push(Action::ReadDone { token, data: data & ones(size.into()) });
+                self.ctx.read_done(token, data & ones(size.into()));
             }
             (RequestKind::Reserve { opens }, Body::ReserveReply { status: Status::Ok, holds }) => {
                 self.take_pending(number);

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Grants: which pages of this node others may reach, from which nodes and how, and the names under which they find them.
+//!
+//! A grant has a *generation*, greater than all before it; whoever has looked up an earlier one reaches nothing ([`Grants::translate`]).
+
+use crate::answers::refusal;
+use crate::config::Bug;
+use crate::ctx::Ctx;
+use std::collections::BTreeMap;
+use telegraphos_wire::admin::Command;
+use telegraphos_wire::packet::Name;
+use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT};
+
+/// One export page, granted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Grant {
+    pub(crate) address: u64,
+    /// Valid bytes from the start of the page.
+    pub(crate) valid: u64,
+    pub(crate) rights: Rights,
+    pub(crate) nodes: [u64; 4],
+    pub(crate) generation: u64,
+    /// The page was replicated and is not any more: it can be read, and is not changed, until it is replicated or granted anew (SPEC E20).
+    pub(crate) resigned: bool,
+}
+
+/// A name others may look up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Segment {
+    page: u32,
+    count: u32,
+    length: u64,
+    generation: u64,
+    rights_owner: Rights,
+    rights_others: Rights,
+    uid: u32,
+    secret: [u8; 16],
+}
+
+/// A revocation that waits for steps in flight.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Clearing {
+    pub(crate) slot: u32,
+    pub(crate) page: u32,
+    pub(crate) count: u32,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Grants {
+    pages: BTreeMap<u32, Grant>,
+    segments: BTreeMap<Name, Segment>,
+    generation: u64,
+    clearing: Vec<Clearing>,
+}
+
+/// Whether the bit of `node` is set; all ones admits every node, also those beyond the bits.
+fn admits(nodes: &[u64; 4], node: NodeId) -> bool {
+    if *nodes == [u64::MAX; 4] {
+        return true;
+    }
+    nodes.get(usize::from(node) / 64).is_some_and(|word| word >> (node % 64) & 1 == 1)
+}
+
+impl Grants {
+    pub(crate) fn get(&self, page: u32) -> Option<&Grant> {
+        self.pages.get(&page)
+    }
+
+    pub(crate) fn get_mut(&mut self, page: u32) -> Option<&mut Grant> {
+        self.pages.get_mut(&page)
+    }
+
+    /// Grants a page whose grant has been made elsewhere: of a queue.
+    pub(crate) fn insert(&mut self, page: u32, grant: Grant) {
+        self.pages.insert(page, grant);
+    }
+
+    /// Revokes a page.
+    pub(crate) fn remove(&mut self, page: u32) {
+        self.pages.remove(&page);
+    }
+
+    /// A revocation whose pages are not free before the steps on them have ended.
+    pub(crate) fn clear_later(&mut self, clearing: Clearing) {
+        self.clearing.push(clearing);
+    }
+
+    /// All such revocations, for a look at their pages.
+    pub(crate) fn take_clearing(&mut self) -> Vec<Clearing> {
+        std::mem::take(&mut self.clearing)
+    }
+
+    /// Reset: all grants and names are gone. Generations go on.
+    pub(crate) fn reset(&mut self, ctx: &Ctx) {
+        if !ctx.has(Bug::KeepGrantsOnReset) {
+            self.pages.clear();
+        }
+        self.segments.clear();
+        self.clearing.clear();
+    }
+
+    pub(crate) fn raise_generation(&mut self, floor: u64) {
+        self.generation = self.generation.max(floor);
+    }
+
+    pub(crate) fn new_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
+    }
+
+    /// GRANT_SET: grants pages, with a new generation or with that of the pages before them.
+    pub(crate) fn set(&mut self, ctx: &Ctx, command: &Command) -> Result<u64, Status> {
+        let Command { index, count, address, length, .. } = *command;
+        let end = u64::from(index) + u64::from(count);
+        let sane = count > 0
+            && end <= u64::from(ctx.config.export_pages)
+            && address % 4096 == 0
+            && length > 0
+            && length <= u64::from(count) * UNIT
+            && length > u64::from(count - 1) * UNIT
+            && address.checked_add(length).is_some();
+        let rights = Rights(command.rights);
+        if !sane || !Rights::ALL.contains(rights) {
+            return Err(Status::Invalid);
+        }
+        self.are_free(index, count)?;
+        let generation = if command.generation == 0 {
+            self.new_generation()
+        } else {
+            let previous = index.checked_sub(1).and_then(|i| self.pages.get(&i));
+            match previous {
+                Some(grant) if grant.generation == command.generation => command.generation,
+                _ => return Err(Status::Stale),
+            }
+        };
+        for i in 0..count {
+            let start = u64::from(i) * UNIT;
+            let grant = Grant {
+                address: address + start,
+                valid: (length - start).min(UNIT),
+                rights,
+                nodes: command.nodes,
+                generation,
+                resigned: false,
+            };
+            self.pages.insert(index + i, grant);
+        }
+        Ok(generation)
+    }
+
+    /// Whether export pages are neither granted nor on their way out.
+    pub(crate) fn are_free(&self, page: u32, count: u32) -> Result<(), Status> {
+        let end = page + count;
+        let granted = self.pages.range(page..end).next().is_some();
+        let clearing = self.clearing.iter().any(|c| c.page < end && page < c.page + c.count);
+        if granted || clearing { Err(Status::Busy) } else { Ok(()) }
+    }
+
+    /// SEGMENT_PUBLISH: granted pages get a name.
+    pub(crate) fn publish(&mut self, ctx: &Ctx, command: &Command) -> Result<(), Status> {
+        let name = command.name;
+        if !telegraphos_wire::packet::is_valid_name(&name) {
+            return Err(Status::BadName);
+        }
+        let all = Rights::ALL;
+        let rights = (Rights(command.rights_owner), Rights(command.rights_others));
+        let span = u64::from(command.count) * UNIT;
+        if command.count == 0
+            || command.length == 0
+            || command.length > span
+            || !all.contains(rights.0)
+            || !all.contains(rights.1)
+        {
+            return Err(Status::Invalid);
+        }
+        let end = u64::from(command.index) + u64::from(command.count);
+        if end > u64::from(ctx.config.export_pages) {
+            return Err(Status::Invalid);
+        }
+        let held = (command.index..end as u32)
+            .all(|page| self.pages.get(&page).is_some_and(|g| g.generation == command.generation));
+        if !held {
+            return Err(Status::NotGranted);
+        }
+        if self.segments.contains_key(&name) {
+            return Err(Status::NameTaken);
+        }
+        // One for each page is enough for all that can be granted; pages may have several, and others none.
+        if self.segments.len() as u64 >= u64::from(ctx.config.export_pages) && !ctx.has(Bug::EndlessNames) {
+            return Err(Status::NoSpace);
+        }
+        let segment = Segment {
+            page: command.index,
+            count: command.count,
+            length: command.length,
+            generation: command.generation,
+            rights_owner: rights.0,
+            rights_others: rights.1,
+            uid: command.uid,
+            secret: command.secret,
+        };
+        self.segments.insert(name, segment);
+        Ok(())
+    }
+
+    /// SEGMENT_WITHDRAW: nobody finds them under it any more.
+    pub(crate) fn withdraw(&mut self, command: &Command) -> Result<(), Status> {
+        self.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
+    }
+
+    /// The guest address of an access, if every check admits it.
+    pub(crate) fn translate(
+        &self,
+        ctx: &Ctx,
+        source: NodeId,
+        at: &RemoteAddr,
+        length: u64,
+        right: Rights,
+    ) -> Result<u64, Status> {
+        let grant = self.pages.get(&at.page).ok_or(Status::NotGranted)?;
+        if grant.generation != at.generation && !ctx.has(Bug::IgnoreGeneration) {
+            return Err(Status::Stale);
+        }
+        if !admits(&grant.nodes, source) {
+            return Err(Status::NotGranted);
+        }
+        if !grant.rights.contains(right) {
+            return Err(Status::Rights);
+        }
+        let changes = right.0 & (Rights::WRITE.0 | Rights::ATOMIC.0) != 0;
+        if grant.resigned && changes && !ctx.has(Bug::ServeResigned) {
+            return Err(Status::NotHome);
+        }
+        if u64::from(at.offset) + length > grant.valid {
+            return Err(Status::Bounds);
+        }
+        if !ctx.bus_master {
+            return Err(Status::MemoryFault);
+        }
+        Ok(grant.address + u64::from(at.offset))
+    }
+
+    /// The answer to a LOOKUP of this node; the width of a queue's words is `width` of its page.
+    pub(crate) fn look_up(&self, ctx: &Ctx, source: NodeId, body: &Body, width: impl Fn(u32) -> u8) -> Body {
+        let no = |status| refusal(body, status);
+        let Body::Lookup { name, secret, uid, rights } = body else { return no(Status::Invalid) };
+        // First of all: to a node that its grant does not admit there is no such segment, whatever it knows of it.
+        let admitted = |segment: &&Segment| {
+            let grant = self.pages.get(&segment.page).filter(|grant| grant.generation == segment.generation);
+            grant.is_some_and(|grant| admits(&grant.nodes, source)) || ctx.has(Bug::TellOfSegments)
+        };
+        let Some(segment) = self.segments.get(&**name).filter(admitted) else { return no(Status::NoSegment) };
+        let offered = if *uid == segment.uid { segment.rights_owner } else { segment.rights_others };
+        // All bytes, whichever differ first.
+        let differing = segment.secret.iter().zip(secret).fold(0, |all, (a, b)| all | (a ^ b));
+        if differing != 0 || !offered.contains(*rights) {
+            return no(Status::Denied);
+        }
+        Body::LookupReply {
+            status: Status::Ok,
+            page: segment.page,
+            count: segment.count,
+            length: segment.length,
+            generation: segment.generation,
+            rights: offered,
+            width: width(segment.page),
+        }
+    }
+}
