@@ -56,24 +56,11 @@ pub struct HibConfig {
     /// (`docs/replication.md`, "Silent copies and homes").
     pub replica_limit: u64,
     /// How arguments are told apart.
-    pub launching: Launching,
+    #[cfg(feature = "bugs")]
+    pub launching: crate::Launching,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
     pub bug: Option<Bug>,
-}
-
-/// How the board knows whose argument a store to the argument aperture is (SPEC items 20 and 21). Only [`Launching::Keys`] is
-/// served to guests; the other two exist to show what they need: an operating system that acts at every context switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Launching {
-    /// Telegraphos II: the data names a context and carries its key.
-    #[default]
-    Keys,
-    /// SHRIMP's command pages: a store of the length at the destination's address, then a load at the source's, make a copy. There is one
-    /// half-made command; the system must abandon it (a write to PROCESS) when it switches processes.
-    CommandPages,
-    /// FLASH's process id register: arguments belong to the context in PROCESS, which the system must write when it switches processes.
-    ProcessRegister,
 }
 
 /// Deliberate bugs behind the `bugs` feature: for each invariant one that makes its check fail.
@@ -209,7 +196,8 @@ impl HibConfig {
             pending_writes: 32,
             fanout_by_switch: true,
             replica_limit: 5_000_000,
-            launching: Launching::Keys,
+            #[cfg(feature = "bugs")]
+            launching: crate::Launching::Keys,
             #[cfg(feature = "bugs")]
             bug: None,
         }

@@ -131,7 +131,11 @@ impl Hib {
             Register::EventConsumer => u64::from(self.ctx.events.consumer()),
             Register::AdminBase => self.ctx.registers.admin_base,
             Register::Special => self.special(),
+            #[cfg(feature = "bugs")]
             Register::Process => u64::from(self.running_process()),
+            // Nothing depends on it.
+            #[cfg(not(feature = "bugs"))]
+            Register::Process => 0,
             Register::Counters => u64::from(self.ctx.config.counters),
             Register::ErrorCount
             | Register::CountStores
@@ -188,6 +192,7 @@ impl Hib {
             Register::AdminBase => self.ctx.registers.admin_base = data,
             Register::AdminDoorbell => self.doorbell(data as u32),
             Register::Special => self.set_special(data),
+            #[cfg(feature = "bugs")]
             Register::Process => self.set_process(data as u16),
             _ => {}
         }

@@ -20,13 +20,19 @@
 //! A context with many bytes of unfinished copies, or with most of the stores since the socket was last dry, is *congested*: the driver takes its
 //! page away from its processes until that ends.
 
+#[cfg(feature = "bugs")]
+mod variants;
+
+#[cfg(feature = "bugs")]
+pub use variants::Launching;
+
 use crate::ctx::ones;
 use crate::ctx::{FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::hib::Hib;
 use crate::requester::Waiting;
 use crate::tables::AfterWrite;
-use crate::{Bar, Bug, HibConfig, Launching, Notice, Step, StepResult, Token};
+use crate::{Bar, Bug, HibConfig, Notice, Step, StepResult, Token};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_wire::admin::{Command, Completion};
@@ -189,10 +195,8 @@ pub(crate) struct Launcher {
     fetches: BTreeSet<(u64, u64)>,
     /// Special mode: context, slot, arguments passed so far.
     special: Option<(u16, u8, usize)>,
-    /// The PROCESS register.
-    process: u16,
-    /// A half-made command: destination and length ([`Launching::CommandPages`]).
-    command: Option<(Place, u64)>,
+    #[cfg(feature = "bugs")]
+    variants: variants::Variants,
     /// Nodes whose copies wait for the next turn of the shell's loop.
     resting: VecDeque<NodeId>,
     /// Bytes of unfinished copies, by context.
@@ -218,8 +222,8 @@ impl Launcher {
             registers: BTreeMap::new(),
             fetches: BTreeSet::new(),
             special: None,
-            process: 0,
-            command: None,
+            #[cfg(feature = "bugs")]
+            variants: variants::Variants::default(),
             resting: VecDeque::new(),
             bytes: each(config.copies_limit),
             words: each(STATUS_WORDS),
@@ -305,24 +309,12 @@ impl Hib {
         self.requester.touched(number);
         let Argument { context, slot, which, key } = Argument::decode(data);
         let Some((owner, place)) = self.place(number, address.slot(), address.within()) else { return };
-        let (context, right_key) = match self.ctx.config.launching {
-            Launching::Keys => {
-                let context = u16::from(context);
-                (context, self.requester.contexts.get(&context).is_some_and(|c| c.key == key))
-            }
-            Launching::CommandPages => {
-                self.launcher.command = Some((place, data));
-                return;
-            }
-            // Whoever runs now has passed it, says the system; the import may be anybody's.
-            Launching::ProcessRegister => {
-                let slot = self.launcher.registers.entry((self.launcher.process, slot)).or_default();
-                if let Some(argument) = slot.arguments.get_mut(usize::from(which)) {
-                    *argument = Some(place);
-                }
-                return;
-            }
-        };
+        #[cfg(feature = "bugs")]
+        if self.variant_argument(place, slot, which, data) {
+            return;
+        }
+        let context = u16::from(context);
+        let right_key = self.requester.contexts.get(&context).is_some_and(|c| c.key == key);
         if !right_key || (owner != context && !self.ctx.has(crate::Bug::ForeignContext)) {
             return self.wrong_key(number, offset);
         }
@@ -351,39 +343,6 @@ impl Hib {
         if import.bad_keys >= KEY_ATTEMPTS && !import.dead {
             self.kill_import(number, Status::BadKey);
         }
-    }
-
-    // ---- what the other styles need of the system ----
-
-    pub(crate) fn running_process(&self) -> u16 {
-        self.launcher.process
-    }
-
-    /// The PROCESS register was written.
-    pub(crate) fn set_process(&mut self, context: u16) {
-        self.launcher.process = context;
-        self.launcher.command = None;
-    }
-
-    /// A load from the argument aperture: the second half of a SHRIMP command. Reads as 1 if the copy was started, which ends in slot 63 of the
-    /// context whose import the destination is.
-    pub(crate) fn command_load(&mut self, offset: u64) -> Option<u64> {
-        if self.ctx.config.launching != Launching::CommandPages {
-            return None;
-        }
-        let address = self.ctx.config.window.decode(offset);
-        if address.aperture != Aperture::Argument {
-            return None;
-        }
-        let started = (|| {
-            let (to, length) = self.launcher.command.take()?;
-            let number = self.requester.slot(&address)?;
-            let (_, from) = self.place(number, address.slot(), address.within())?;
-            let context = self.requester.open_import(to.import)?.context;
-            let origin = Origin::Slot { context, slot: 63, cookie: 1 };
-            self.start(origin, false, What::Copy, [Some(to), Some(from)], length, 0, 0).ok()
-        })();
-        Some(u64::from(started.is_some()))
     }
 
     // ---- special mode (Telegraphos I) ----

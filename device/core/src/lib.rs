@@ -48,7 +48,9 @@ mod responder;
 mod serve;
 mod tables;
 
-pub use config::{Bug, HibConfig, Launching, MAX_CONTEXTS};
+pub use config::{Bug, HibConfig, MAX_CONTEXTS};
 pub use hib::{Counters, Hib};
 pub use interface::{Action, Bar, Event, LostStore, Notice, Step, StepId, StepResult, Token};
+#[cfg(feature = "bugs")]
+pub use launch::Launching;
 pub use launch::{BLOCKS, KEY_ATTEMPTS, MAX_COPY, STATUS_WORDS, TURN_BLOCKS};

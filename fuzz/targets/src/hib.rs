@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hib_core::{Action, Bar, Event, Hib, HibConfig, Launching, Step, StepId, StepResult, Token};
+use hib_core::{Action, Bar, Event, Hib, HibConfig, Step, StepId, StepResult, Token};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, Packet, Status, WindowLayout, regs};
@@ -187,17 +187,11 @@ pub(crate) fn small(node: u16) -> HibConfig {
     config
 }
 
-/// The configuration of a board: bit 0 of `bits` leaves multicasts to the switch, bit 1 makes interrupts MSI-X, bits 2 and 3 choose how arguments are
-/// told apart.
+/// The configuration of a board: bit 0 of `bits` leaves multicasts to the switch, bit 1 makes interrupts MSI-X.
 pub fn config(node: u16, bits: u8) -> HibConfig {
     let mut config = small(node);
     config.fanout_by_switch = bits & 1 != 0;
     config.msix = bits & 2 != 0;
-    config.launching = match bits >> 2 & 3 {
-        1 => Launching::CommandPages,
-        2 => Launching::ProcessRegister,
-        _ => Launching::Keys,
-    };
     config
 }
 

@@ -115,6 +115,7 @@ impl Hib {
             self.ctx.read_done(token, 0);
             return;
         }
+        #[cfg(feature = "bugs")]
         if let Some(data) = self.command_load(offset) {
             self.ctx.read_done(token, data);
             return;
