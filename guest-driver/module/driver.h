@@ -90,12 +90,16 @@
 #include "queue_buffers.h"
 #include "queue_handler.h"
 #include "telegraphos.h"
+#include "telegraphos_hw.h"
 
 struct eventfd_ctx;
 struct user_struct;
 
 #ifndef CONFIG_64BIT
 #error "the board's registers and completion words are 64 bits wide: a 64-bit kernel is needed"
+#endif
+#ifdef __BIG_ENDIAN
+#error "processes read the board's little-endian words as their own: a little-endian kernel is needed"
 #endif
 
 #define TG_NAME "telegraphos"
@@ -157,7 +161,7 @@ enum tg_admin_class {
 };
 
 /**
- * union tg_request - a command, in the processor's byte order
+ * union tg_request - a command, in the board's byte order
  * @command: Most of them.
  * @launch: TG_ADMIN_LAUNCH.
  * @counter: TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET.
@@ -177,7 +181,7 @@ static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
 
 /**
  * struct tg_admin_block - one command slot in memory shared with the board
- * @request: What the driver asks, in the board's byte order.
+ * @request: What the driver asks.
  * @completion: What the board answered.
  */
 struct tg_admin_block {
@@ -188,13 +192,33 @@ static_assert(sizeof(struct tg_admin_block) == TG_ADMIN_BLOCK_SIZE);
 static_assert(offsetof(struct tg_admin_block, completion) == TG_ADMIN_COMPLETION);
 
 /**
+ * struct tg_admin_result - a completion, in the processor's byte order
+ * @status: TG_OK or TG_ERR_*.
+ * @index: First export page.
+ * @count: Number of units.
+ * @generation: Of a grant; or the reads left.
+ * @length: Bytes; or an atomic's previous value; or the writes left.
+ * @rights: TG_RIGHT_* granted.
+ * @width: Bytes of a queue's word; 0 if it is not a queue.
+ */
+struct tg_admin_result {
+	u32 status;
+	u32 index;
+	u32 count;
+	u64 generation;
+	u64 length;
+	u32 rights;
+	u32 width;
+};
+
+/**
  * struct tg_admin_slot - the driver's side of a command slot
  * @seq: Sequence number of its last command.
  * @class: What its command may have to wait for.
  * @account: Context whose account it is on, or the driver's own.
  * @done: @result is valid.
  * @abandoned: The waiter was killed; the slot is free again at completion.
- * @result: The completion, in the processor's byte order.
+ * @result: The completion.
  * @wait: The waiter.
  */
 struct tg_admin_slot {
@@ -203,7 +227,7 @@ struct tg_admin_slot {
 	u32 account;
 	bool done;
 	bool abandoned;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	wait_queue_head_t wait;
 };
 
@@ -807,6 +831,19 @@ static inline int tg_name_length(const u8 *name)
 }
 
 /**
+ * tg_put_nodes() - names the nodes of a grant to the board
+ * @to: Where the board reads them.
+ * @from: The nodes, one bit each.
+ */
+static inline void tg_put_nodes(__le64 to[4], const u64 from[4])
+{
+	u32 i;
+
+	for (i = 0; i < 4; i++)
+		to[i] = cpu_to_le64(from[i]);
+}
+
+/**
  * tg_gone() - whether the board is lost
  * @tg: Board.
  *
@@ -835,10 +872,10 @@ void tg_admin_wake(struct tg_device *tg);
 void tg_admin_collect(struct tg_device *tg, u32 n);
 int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
-	     struct tg_admin_completion *result);
+	     struct tg_admin_result *result);
 int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		     enum tg_admin_class class, const union tg_request *request,
-		     struct tg_admin_completion *result);
+		     struct tg_admin_result *result);
 int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end);
 bool tg_admin_memory_works(struct tg_device *tg);
@@ -895,7 +932,7 @@ bool tg_segment_leave(struct tg_segment *segment);
 
 /* import.c */
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
-		     struct tg_admin_completion *result);
+		     struct tg_admin_result *result);
 int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		     struct tg_remote **created);
 int tg_remote_create_own(const struct tg_segment *segment, u32 rights,

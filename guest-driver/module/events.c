@@ -128,11 +128,11 @@ void tg_events_consume(struct tg_device *tg)
 			u64 word, value;
 
 			/* {kind, index, seq}, written last. */
-			word = le64_to_cpu(READ_ONCE(*(__le64 __force *)&entry->kind));
+			word = le64_to_cpu(READ_ONCE(*(__le64 *)&entry->kind));
 			if (upper_32_bits(word) != events->consumed + 1)
 				break;
 			dma_rmb();
-			value = le64_to_cpu(READ_ONCE(*(__le64 __force *)&entry->value));
+			value = le64_to_cpu(READ_ONCE(entry->value));
 			events->consumed++;
 			tg_event_handle(tg, word & 0xffff, word >> 16 & 0xffff, value);
 		}

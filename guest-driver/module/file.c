@@ -52,11 +52,11 @@ static void tg_context_free(struct tg_file *file, u32 context, bool number)
 static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 {
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_CONTEXT_OPEN,
-		.address = file->status->chunk[0].dma,
-		.key = file->key,
+		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_OPEN),
+		.address = cpu_to_le64(file->status->chunk[0].dma),
+		.key = cpu_to_le64(file->key),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int context, err;
 	u32 start = 0;
 
@@ -64,7 +64,7 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 		context = tg_context_take(file, start);
 		if (context < 0)
 			return context;
-		command.context = context;
+		command.context = cpu_to_le16(context);
 		file->context = context;
 		err = tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result);
 		if (err) {
@@ -181,11 +181,11 @@ static void tg_file_work(struct work_struct *work)
 {
 	struct tg_file *file = container_of(work, struct tg_file, work);
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_CONTEXT_CLOSE,
-		.context = file->context,
+		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE),
+		.context = cpu_to_le16(file->context),
 	};
 	struct tg_device *tg = file->tg;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 
 	/* Those that ended its objects are about to return; no others come. */
 	destroy_workqueue(file->workers);

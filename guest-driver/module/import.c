@@ -52,14 +52,14 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
  * Return: 0 or a negative errno.
  */
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
-		     struct tg_admin_completion *result)
+		     struct tg_admin_result *result)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_LOOKUP,
-		.node = arg->node,
-		.rights = arg->rights,
-		.uid = from_kuid(&init_user_ns, current_fsuid()),
+		.opcode = cpu_to_le32(TG_ADMIN_LOOKUP),
+		.node = cpu_to_le16(arg->node),
+		.rights = cpu_to_le16(arg->rights),
+		.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
 	};
 	int err;
 
@@ -94,19 +94,19 @@ int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 {
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_IMPORT_SET,
-		.node = remote->node,
-		.context = remote->obj.file->context,
-		.import = remote->obj.handle,
-		.rights = remote->rights,
-		.index = remote->slot,
-		.count = remote->count,
-		.page = remote->page,
-		.taken = remote->taken,
-		.generation = generation,
-		.length = remote->obj.size,
+		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_SET),
+		.node = cpu_to_le16(remote->node),
+		.context = cpu_to_le16(remote->obj.file->context),
+		.import = cpu_to_le16(remote->obj.handle),
+		.rights = cpu_to_le16(remote->rights),
+		.index = cpu_to_le32(remote->slot),
+		.count = cpu_to_le32(remote->count),
+		.page = cpu_to_le32(remote->page),
+		.taken = cpu_to_le32(remote->taken),
+		.generation = cpu_to_le64(generation),
+		.length = cpu_to_le64(remote->obj.size),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	enum tg_admin_class class;
 	int err;
 
@@ -163,7 +163,7 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		     struct tg_remote **created)
 {
 	struct tg_device *tg = file->tg;
-	struct tg_admin_completion found;
+	struct tg_admin_result found;
 	struct tg_remote *remote;
 	int err;
 
@@ -267,11 +267,11 @@ int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status)
 static bool tg_remote_clear(struct tg_remote *remote)
 {
 	struct tg_admin_command clear = {
-		.opcode = TG_ADMIN_IMPORT_CLEAR,
-		.import = remote->obj.handle,
+		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR),
+		.import = cpu_to_le16(remote->obj.handle),
 	};
 	struct tg_device *tg = remote->obj.tg;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 
 	for (;;) {
 		if (tg_admin(tg, remote->obj.file, TG_ADMIN_DRAIN, &clear, &result))
@@ -545,11 +545,11 @@ int tg_remote_ack(struct tg_file *file, u32 handle)
 {
 	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_IMPORT_ACK,
-		.import = handle,
+		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_ACK),
+		.import = cpu_to_le16(handle),
 	};
 	struct tg_device *tg = file->tg;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	bool dead;
 	int err;
 

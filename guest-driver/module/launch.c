@@ -164,19 +164,19 @@ static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
 	bool copy = tg_launch_op(arg) == TG_OP_COPY;
 	union tg_request request = {
 		.launch = {
-			.opcode = TG_ADMIN_LAUNCH,
-			.context = file->context,
-			.target = arg->target,
-			.source = copy ? arg->source : 0,
-			.operation = arg->operation,
-			.target_offset = arg->target_address,
-			.source_offset = copy ? arg->source_address : 0,
-			.length = copy ? arg->length : 0,
-			.operand = arg->operand,
-			.compare = arg->compare,
+			.opcode = cpu_to_le32(TG_ADMIN_LAUNCH),
+			.context = cpu_to_le16(file->context),
+			.target = cpu_to_le16(arg->target),
+			.source = cpu_to_le16(copy ? arg->source : 0),
+			.operation = cpu_to_le16(arg->operation),
+			.target_offset = cpu_to_le64(arg->target_address),
+			.source_offset = cpu_to_le64(copy ? arg->source_address : 0),
+			.length = cpu_to_le64(copy ? arg->length : 0),
+			.operand = cpu_to_le64(arg->operand),
+			.compare = cpu_to_le64(arg->compare),
 		},
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	err = tg_launch_import(file, arg, arg->target);
@@ -401,8 +401,8 @@ static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cook
 			   u32 *status)
 {
 	struct tg_status_page *page = page_address(file->status->chunk[0].page);
-	__le64 *done = (__le64 __force *)&page->done[arg->slot];
-	__le64 *value = (__le64 __force *)&page->value[arg->slot];
+	__le64 *done = &page->done[arg->slot];
+	__le64 *value = &page->value[arg->slot];
 	u64 spin_end = ktime_get_mono_fast_ns() + TG_DONE_SPIN;
 	unsigned long pause = TG_DONE_SLEEP_MIN;
 	unsigned long begun = jiffies;

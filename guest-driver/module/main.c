@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Finds boards and lets them go. */
 #include <linux/delay.h>
-#include <linux/dma-map-ops.h>
+#include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/interrupt.h>
@@ -127,11 +127,11 @@ static void tg_watch(struct work_struct *work)
 	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device, watch);
 	/* The last page is never granted: this does nothing. */
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_GRANT_CLEAR,
-		.index = tg->export_pages - 1,
-		.count = 1,
+		.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.index = cpu_to_le32(tg->export_pages - 1),
+		.count = cpu_to_le32(1),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 
 	down_read(&tg->op_lock);
 	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &command, &result) &&
@@ -268,8 +268,8 @@ static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 {
 	union tg_request request = {
 		.command = {
-			.opcode = TG_ADMIN_GRANT_CLEAR,
-			.count = tg->export_pages,
+			.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+			.count = cpu_to_le32(tg->export_pages),
 		},
 	};
 
@@ -300,7 +300,7 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
 			    unsigned long end)
 {
 	union tg_request request = {
-		.command.opcode = TG_ADMIN_SEGMENT_WITHDRAW,
+		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW),
 	};
 	struct tg_object *obj;
 	unsigned long i;
@@ -334,23 +334,23 @@ static bool tg_take_down(struct tg_device *tg)
 	    !tg_withdraw_all(tg, &tg->queues, end) ||
 	    !tg_withdraw_all(tg, &tg->replicas, end))
 		return false;
-	request.counter.opcode = TG_ADMIN_COUNTER_SET;
+	request.counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET);
 	for (i = 0; i < tg->counter_limit; i++) {
-		request.counter.index = i;
+		request.counter.index = cpu_to_le32(i);
 		if (tg->counters[i].remote && tg_admin_alone(tg, &request, end))
 			return false;
 	}
 	memset(&request, 0, sizeof(request));
-	request.command.opcode = TG_ADMIN_IMPORT_CLEAR;
+	request.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR);
 	xa_for_each(&tg->remotes, i, obj) {
-		request.command.import = obj->handle;
+		request.command.import = cpu_to_le16(obj->handle);
 		if (tg_remote_of(obj)->set && tg_admin_alone(tg, &request, end))
 			return false;
 	}
 	memset(&request, 0, sizeof(request));
-	request.command.opcode = TG_ADMIN_CONTEXT_CLOSE;
+	request.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE);
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
-		request.command.context = i;
+		request.command.context = cpu_to_le16(i);
 		if (tg_admin_alone(tg, &request, end))
 			return false;
 	}
@@ -450,11 +450,6 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
 	if (err)
 		goto err_regions;
-	if (!dev_is_dma_coherent(&pdev->dev)) {
-		dev_err(&pdev->dev, "not cache-coherent: processes could not see what the board writes\n");
-		err = -ENODEV;
-		goto err_regions;
-	}
 	tg->regs = pci_iomap(pdev, TG_BAR_REGS, TG_BAR0_SIZE);
 	if (!tg->regs) {
 		dev_err(&pdev->dev, "cannot map BAR0 %pR\n", &pdev->resource[TG_BAR_REGS]);
@@ -487,6 +482,13 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = tg_admin_init(tg);
 	if (err)
 		goto err_unmap;
+	/* A process cannot synchronise its caches: what needs that is not for it to map. */
+	err = -ENODEV;
+	if (dma_need_sync(&pdev->dev, tg->admin.dma)) {
+		dev_err(&pdev->dev, "memory at %pad needs to be synchronised for the board: expected a cache-coherent device without bounce buffers; attach the board to a coherent bus, and start the kernel without swiotlb=force\n",
+			&tg->admin.dma);
+		goto err_admin;
+	}
 	err = tg_events_init(tg);
 	if (err)
 		goto err_admin;

@@ -174,11 +174,11 @@ static int tg_queue_bury(struct tg_nqueue *queue)
 static int tg_queue_resume(struct tg_nqueue *queue)
 {
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_QUEUE_RESUME,
-		.index = queue->seg.first,
+		.opcode = cpu_to_le32(TG_ADMIN_QUEUE_RESUME),
+		.index = cpu_to_le32(queue->seg.first),
 	};
 	struct tg_object *obj = &queue->seg.obj;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	lockdep_assert_held(&queue->lock);
@@ -661,18 +661,18 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 	struct tg_object *obj = &queue->seg.obj;
 	union tg_request request = {
 		.queue = {
-			.opcode = TG_ADMIN_QUEUE_SET,
-			.page = queue->seg.first,
-			.words = queue->about.words,
-			.width = queue->about.width,
-			.context = obj->file->context,
-			.address = queue->seg.memory->chunk[0].dma,
+			.opcode = cpu_to_le32(TG_ADMIN_QUEUE_SET),
+			.page = cpu_to_le32(queue->seg.first),
+			.words = cpu_to_le32(queue->about.words),
+			.width = cpu_to_le32(queue->about.width),
+			.context = cpu_to_le32(obj->file->context),
+			.address = cpu_to_le64(queue->seg.memory->chunk[0].dma),
 		},
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
-	memcpy(request.queue.nodes, queue->about.nodes, sizeof(request.queue.nodes));
+	tg_put_nodes(request.queue.nodes, queue->about.nodes);
 	err = tg_admin_request(obj->tg, obj->file, TG_ADMIN_QUICK, &request, &result);
 	if (err)
 		return err;

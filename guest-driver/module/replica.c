@@ -103,16 +103,16 @@ int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *s
 	struct tg_device *tg = replica->seg.obj.tg;
 	union tg_request request = {
 		.replica = {
-			.opcode = TG_ADMIN_REPLICA_SET,
-			.page = replica->seg.first + i,
-			.mode = replica->mode,
-			.node = source->node,
-			.home_page = source->page + i,
-			.home_generation = source->generation,
+			.opcode = cpu_to_le32(TG_ADMIN_REPLICA_SET),
+			.page = cpu_to_le32(replica->seg.first + i),
+			.mode = cpu_to_le32(replica->mode),
+			.node = cpu_to_le32(source->node),
+			.home_page = cpu_to_le32(source->page + i),
+			.home_generation = cpu_to_le64(source->generation),
 		},
 	};
 	u32 losses = tg_replica_page_losses(replica, i);
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	enum tg_admin_class class;
 	int err;
 
@@ -154,14 +154,14 @@ static int tg_replica_set(struct tg_replicated *replica, const struct tg_source 
  */
 static int tg_replica_clear(struct tg_replicated *replica)
 {
-	struct tg_admin_command clear = { .opcode = TG_ADMIN_REPLICA_CLEAR };
+	struct tg_admin_command clear = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_CLEAR) };
 	struct tg_segment *segment = &replica->seg;
 	unsigned long end = jiffies + TG_JOIN_PATIENCE;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	while (replica->set) {
-		clear.index = segment->first + replica->set - 1;
+		clear.index = cpu_to_le32(segment->first + replica->set - 1);
 		err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_DRAIN, &clear, &result);
 		if (err)
 			return err;
@@ -233,7 +233,7 @@ static int tg_replica_look_up(struct tg_file *file, struct tg_replica *arg, u32 
 		.node = arg->home,
 		.rights = rights,
 	};
-	struct tg_admin_completion found;
+	struct tg_admin_result found;
 	int err;
 
 	if (arg->home >= file->tg->nodes) {
@@ -534,15 +534,15 @@ static int tg_replica_may_move(const struct tg_replicated *replica)
 /* Moves the homes of those pages here that have theirs elsewhere. */
 static int tg_replica_move_pages(struct tg_replicated *replica)
 {
-	struct tg_admin_command move = { .opcode = TG_ADMIN_REPLICA_MOVE };
-	struct tg_admin_completion result;
+	struct tg_admin_command move = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_MOVE) };
+	struct tg_admin_result result;
 	u32 i, moves;
 	int err;
 
 	for (i = 0; i < replica->seg.count; i++) {
 		if (tg_replica_page_is_home(replica, i, &moves))
 			continue;
-		move.index = replica->seg.first + i;
+		move.index = cpu_to_le32(replica->seg.first + i);
 		err = tg_admin(replica->seg.obj.tg, replica->seg.obj.file, TG_ADMIN_REMOTE, &move, &result);
 		if (!err)
 			err = tg_status_to_errno(result.status);
