@@ -26,6 +26,7 @@
  * replica_pages.c
  *           which of their pages processes may see
  * file.c    character device
+ * ioctl.c   its ioctls
  *
  * Locks, outermost first:
  *
@@ -93,6 +94,7 @@
 #include "telegraphos_hw.h"
 
 struct eventfd_ctx;
+struct tg_object;
 struct user_struct;
 
 #ifndef CONFIG_64BIT
@@ -538,11 +540,36 @@ struct tg_file {
 };
 
 /**
+ * struct tg_object_ops - what a kind of objects does in its own way
+ * @table: Offset in struct tg_device of the table of them.
+ * @charged: Each is one of TG_RESOURCE_IMPORTS. The others have at least one export page.
+ * @is_part: Whether it goes with another object and not before; NULL if none does.
+ * @quiet: It is closed: nothing waits for it any more. Under map_lock for writing. NULL if
+ *	nothing can.
+ * @end: Ends all work on it, without op_lock, which workers need. NULL if there is none.
+ * @leave: Takes it off the board, finished or not, mapped nowhere, ended, under op_lock for
+ *	reading. True if the board knows nothing of it any more.
+ * @left: Nobody finds it in the table any more. NULL if nothing is left to do.
+ * @free: The last of it: nobody has a reference.
+ */
+struct tg_object_ops {
+	size_t table;
+	bool charged;
+	bool (*is_part)(struct tg_object *obj);
+	void (*quiet)(struct tg_object *obj);
+	void (*end)(struct tg_object *obj);
+	bool (*leave)(struct tg_object *obj);
+	void (*left)(struct tg_object *obj);
+	void (*free)(struct tg_object *obj);
+};
+
+/**
  * struct tg_object - what exports, imports, queues and replicated segments have in
  *	common
  * @ref: Held by its existence, by mappings and by whoever looks at it.
  * @file: Who made it; valid until it is torn down.
  * @tg: The board.
+ * @ops: What its kind does in its own way.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @handle: Its number.
  * @size: Bytes that can be mapped.
@@ -557,6 +584,7 @@ struct tg_object {
 	struct kref ref;
 	struct tg_file *file;
 	struct tg_device *tg;
+	const struct tg_object_ops *ops;
 	u32 kind;
 	u32 handle;
 	u64 size;
@@ -913,6 +941,8 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
 void tg_object_put(struct tg_object *obj);
 void tg_object_discard(struct tg_object *obj);
 int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
+void tg_object_kill_locked(struct tg_object *obj);
+void tg_object_end(struct tg_object *obj);
 void tg_file_close_objects(struct tg_file *file, unsigned long end);
 
 /* export.c */
@@ -929,6 +959,7 @@ int tg_segment_revoke(struct tg_segment *segment);
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 		      struct tg_segment **created);
 bool tg_segment_leave(struct tg_segment *segment);
+extern const struct tg_object_ops tg_segment_ops;
 
 /* import.c */
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
@@ -939,8 +970,7 @@ int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
 			 struct tg_remote **created);
 int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
 int tg_remote_close_own(struct tg_remote *remote);
-bool tg_remote_leave(struct tg_remote *remote);
-void tg_remote_quiet(struct tg_remote *remote);
+extern const struct tg_object_ops tg_remote_ops;
 void tg_remote_orphan(struct tg_remote *remote, u32 status);
 void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
@@ -978,10 +1008,7 @@ int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
 int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
 		 struct tg_queue_pop __user *user);
 void tg_queue_event(struct tg_device *tg, u64 value);
-void tg_queue_quiet(struct tg_nqueue *queue);
-void tg_queue_end(struct tg_nqueue *queue);
-bool tg_queue_leave(struct tg_nqueue *queue);
-void tg_queue_free(struct tg_nqueue *queue);
+extern const struct tg_object_ops tg_queue_ops;
 void tg_queues_lost(struct tg_device *tg);
 
 /* replica.c */
@@ -995,9 +1022,7 @@ int tg_replica_move(struct tg_file *file, u32 handle);
 int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg);
 void tg_replica_orphan(struct tg_replicated *replica, u32 status);
 void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
-struct tg_remote *tg_replica_end(struct tg_replicated *replica);
-bool tg_replica_leave(struct tg_replicated *replica);
-void tg_replica_free(struct tg_replicated *replica);
+extern const struct tg_object_ops tg_replica_ops;
 
 /* replica_pages.c */
 int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home);
@@ -1024,6 +1049,9 @@ bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
 void tg_holders_evict(struct tg_nqueue *queue);
 void tg_holders_free(struct tg_nqueue *queue);
 int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
+
+/* ioctl.c */
+long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* file.c */
 void tg_file_put(struct tg_file *file);

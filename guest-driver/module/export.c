@@ -101,7 +101,7 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
 		command.index = cpu_to_le32(segment->first + i);
 		command.count = cpu_to_le32(count);
 		command.address = cpu_to_le64(segment->memory->chunk[i].dma);
-		command.length = cpu_to_le64(min_t(u64, arg->size - i * TG_UNIT, count * TG_UNIT));
+		command.length = cpu_to_le64(min_t(u64, arg->length - i * TG_UNIT, count * TG_UNIT));
 		command.generation = cpu_to_le64(*generation);
 		err = tg_admin(tg, segment->obj.file, TG_ADMIN_QUICK, &command, &result);
 		if (err)
@@ -133,7 +133,7 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 		.index = cpu_to_le32(segment->first),
 		.count = cpu_to_le32(segment->count),
 		.generation = cpu_to_le64(generation),
-		.length = cpu_to_le64(arg->size),
+		.length = cpu_to_le64(arg->length),
 	};
 	struct tg_admin_result result;
 	int err;
@@ -185,17 +185,17 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 	int err;
 
 	*created = NULL;
-	if (!arg->size || arg->size > 1ULL << tg->offset_bits ||
+	if (!arg->length || arg->length > 1ULL << tg->offset_bits ||
 	    (arg->rights_owner | arg->rights_others) & ~TG_RIGHTS_ALL)
 		return -EINVAL;
-	count = DIV_ROUND_UP(arg->size, TG_UNIT);
+	count = DIV_ROUND_UP(arg->length, TG_UNIT);
 	if (count > tg->export_pages)
 		return -ENOSPC;
 
 	segment = kzalloc(sizeof(*segment), GFP_KERNEL_ACCOUNT);
 	if (!segment)
 		return -ENOMEM;
-	err = tg_segment_init(segment, file, TG_MMAP_EXPORT, arg->name, arg->size);
+	err = tg_segment_init(segment, file, TG_MMAP_EXPORT, arg->name, arg->length);
 	if (err) {
 		kfree(segment);
 		return err;
@@ -287,3 +287,19 @@ bool tg_segment_leave(struct tg_segment *segment)
 	}
 	return true;
 }
+
+static bool tg_export_leave(struct tg_object *obj)
+{
+	return tg_segment_leave(tg_segment_of(obj));
+}
+
+static void tg_export_free(struct tg_object *obj)
+{
+	kfree(tg_segment_of(obj));
+}
+
+const struct tg_object_ops tg_segment_ops = {
+	.table = offsetof(struct tg_device, segments),
+	.leave = tg_export_leave,
+	.free = tg_export_free,
+};

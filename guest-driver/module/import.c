@@ -170,7 +170,7 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 	*created = NULL;
 	arg->status = TG_OK;
 	arg->width = 0;
-	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved || arg->reserved2)
+	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved)
 		return -EINVAL;
 	/* A queue's senders reach nothing but its enqueue aperture (E14). */
 	if (arg->rights & TG_RIGHT_ENQUEUE && arg->rights != TG_RIGHT_ENQUEUE)
@@ -305,16 +305,10 @@ int tg_remote_close_own(struct tg_remote *remote)
 	return 0;
 }
 
-/**
- * tg_remote_leave() - takes an import off the board
- * @remote: Import, finished or not, mapped nowhere. The caller holds op_lock
- *	for reading.
- *
- * Return: True if the board knows nothing of it any more.
- */
-bool tg_remote_leave(struct tg_remote *remote)
+static bool tg_remote_leave(struct tg_object *obj)
 {
-	struct tg_device *tg = remote->obj.tg;
+	struct tg_remote *remote = tg_remote_of(obj);
+	struct tg_device *tg = obj->tg;
 
 	tg_counters_end(remote);
 	if (tg_gone(tg))
@@ -353,15 +347,33 @@ static void tg_remote_unalert(struct tg_remote *remote)
 	}
 }
 
-/**
- * tg_remote_quiet() - an import is closed: nothing waits for it or reports it
- * @remote: Import. The caller holds map_lock for writing.
- */
-void tg_remote_quiet(struct tg_remote *remote)
+/* Nothing waits for it or reports it any more. */
+static void tg_remote_quiet(struct tg_object *obj)
 {
+	struct tg_remote *remote = tg_remote_of(obj);
+
 	tg_remote_unalert(remote);
 	wake_up_all(&remote->wait);
 }
+
+static bool tg_remote_is_part(struct tg_object *obj)
+{
+	return tg_remote_is_own(tg_remote_of(obj));
+}
+
+static void tg_remote_free(struct tg_object *obj)
+{
+	kfree(tg_remote_of(obj));
+}
+
+const struct tg_object_ops tg_remote_ops = {
+	.table = offsetof(struct tg_device, remotes),
+	.charged = true,
+	.is_part = tg_remote_is_part,
+	.quiet = tg_remote_quiet,
+	.leave = tg_remote_leave,
+	.free = tg_remote_free,
+};
 
 static bool tg_status_is_fatal(u32 status)
 {

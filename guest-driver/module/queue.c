@@ -687,10 +687,12 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 static int tg_queue_describe(struct tg_nqueue *queue, struct tg_queue *arg)
 {
 	s64 owner = tg_holder_join(queue);
+	u32 size = arg->size;
 
 	if (owner < 0)
 		return owner;
 	*arg = queue->about;
+	arg->size = size;
 	arg->owner = owner;
 	return 0;
 }
@@ -734,8 +736,8 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 	*about = *arg;
 	memset(about->secret, 0, sizeof(about->secret));
 	about->arena = PAGE_SIZE;
-	about->size = PAGE_SIZE + (u64)tg_queue_chunks(arg) * tg_queue_chunk(arg);
-	err = tg_segment_init(&queue->seg, file, TG_MMAP_QUEUE, arg->name, about->size);
+	about->length = PAGE_SIZE + (u64)tg_queue_chunks(arg) * tg_queue_chunk(arg);
+	err = tg_segment_init(&queue->seg, file, TG_MMAP_QUEUE, arg->name, about->length);
 	if (err) {
 		kfree(queue);
 		return err;
@@ -753,7 +755,7 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 		return err;
 	about->page = queue->seg.first;
 	/* Its senders see one buffer. */
-	offer.size = arg->words * arg->width;
+	offer.length = arg->words * arg->width;
 	memcpy(offer.name, arg->name, sizeof(offer.name));
 	memcpy(offer.secret, arg->secret, sizeof(offer.secret));
 	err = tg_segment_announce(&queue->seg, &offer, generation);
@@ -785,14 +787,10 @@ int tg_queue_attach(struct tg_file *file, struct tg_queue *arg)
 	return err;
 }
 
-/**
- * tg_queue_quiet() - a queue is closed: nothing waits for it
- * @queue: Queue. The caller holds map_lock for writing, and has said that it is
- *	dead.
- */
-void tg_queue_quiet(struct tg_nqueue *queue)
+/* It is dead: nothing waits for it any more. */
+static void tg_queue_quiet(struct tg_object *obj)
 {
-	wake_up_all(&queue->wait);
+	wake_up_all(&tg_queue_of(obj)->wait);
 }
 
 /**
@@ -805,15 +803,14 @@ void tg_queues_lost(struct tg_device *tg)
 	unsigned long handle;
 
 	xa_for_each(&tg->queues, handle, obj)
-		tg_queue_quiet(tg_queue_of(obj));
+		tg_queue_quiet(obj);
 }
 
-/**
- * tg_queue_end() - ends all work on a queue
- * @queue: Queue, closed. The caller does not hold op_lock, which workers need.
- */
-void tg_queue_end(struct tg_nqueue *queue)
+/* Ends all work on a queue. */
+static void tg_queue_end(struct tg_object *obj)
 {
+	struct tg_nqueue *queue = tg_queue_of(obj);
+
 	spin_lock(&queue->guard);
 	WRITE_ONCE(queue->ended, true);
 	spin_unlock(&queue->guard);
@@ -824,15 +821,10 @@ void tg_queue_end(struct tg_nqueue *queue)
 	mutex_unlock(&queue->lock);
 }
 
-/**
- * tg_queue_leave() - takes a queue off the board
- * @queue: Queue, finished or not, mapped nowhere, ended. The caller holds op_lock
- *	for reading.
- *
- * Return: As tg_segment_leave().
- */
-bool tg_queue_leave(struct tg_nqueue *queue)
+static bool tg_queue_leave(struct tg_object *obj)
 {
+	struct tg_nqueue *queue = tg_queue_of(obj);
+
 	if (!tg_segment_leave(&queue->seg))
 		return false;
 	if (queue->control_memory)
@@ -840,14 +832,20 @@ bool tg_queue_leave(struct tg_nqueue *queue)
 	return true;
 }
 
-/**
- * tg_queue_free() - the last of a queue
- * @queue: Queue that nobody has a reference of.
- */
-void tg_queue_free(struct tg_nqueue *queue)
+static void tg_queue_free(struct tg_object *obj)
 {
+	struct tg_nqueue *queue = tg_queue_of(obj);
+
 	tg_holders_free(queue);
 	kvfree(queue->buffers.order);
 	kvfree(queue->buffers.base);
 	kfree(queue);
 }
+
+const struct tg_object_ops tg_queue_ops = {
+	.table = offsetof(struct tg_device, queues),
+	.quiet = tg_queue_quiet,
+	.end = tg_queue_end,
+	.leave = tg_queue_leave,
+	.free = tg_queue_free,
+};

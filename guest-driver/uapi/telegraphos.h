@@ -2,6 +2,12 @@
 /*
  * Telegraphos HIB: the interface of its driver to user space.
  *
+ * Each ioctl has a structure that begins with its size, as the caller knows it, and flags.
+ * It may grow at its end. The driver takes what is missing for zero, and refuses what it
+ * does not know unless it is zero: E2BIG for bytes behind the end of its own structure,
+ * EINVAL for a flag, and for less than the first version of the structure had. It writes
+ * no more than that size back.
+ *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
  */
@@ -215,7 +221,9 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 
 /* User interface */
 /* Version of the user interface, in tg_info.abi. */
-#define TG_ABI_VERSION 0x1
+#define TG_ABI_VERSION 0x2
+/* Type byte of the ioctls. The kernel's list of those in use (Documentation/userspace-api/ioctl/ioctl-number.rst) has none of this type; numbers 00 to 3f are this driver's. */
+#define TG_IOCTL_TYPE 0xbd
 /* mmap kind: the context page (one page, write-only use; handle 0). */
 #define TG_MMAP_CONTEXT 0x1
 /* mmap kind: the status page (one page, read-only; handle 0). */
@@ -253,6 +261,10 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 
 /* What the board and the driver are (TG_IOCTL_INFO). */
 struct tg_info {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* ABI_VERSION. */
 	__u32 abi;
 	/* This node's id. */
@@ -273,19 +285,21 @@ struct tg_info {
 	__u32 counters;
 	/* The key of this file's context, 48 random bits. */
 	__u64 key;
-	/* Zero. */
-	__u32 reserved[4];
 };
-_Static_assert(sizeof(struct tg_info) == 64, "tg_info");
+_Static_assert(sizeof(struct tg_info) == 56, "tg_info");
 
 /* Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT). */
 struct tg_export {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
 	/* Secret an importer must present; zeros for none. */
 	__u8 secret[16];
 	/* In: bytes, 1 to the window size per node. */
-	__u64 size;
+	__u64 length;
 	/* Nodes admitted, one bit each; all ones admits every node. */
 	__u64 nodes[4];
 	/* TG_RIGHT_* for processes of the same uid. */
@@ -297,10 +311,14 @@ struct tg_export {
 	/* Out: mmap offset of the memory. */
 	__u64 offset;
 };
-_Static_assert(sizeof(struct tg_export) == 136, "tg_export");
+_Static_assert(sizeof(struct tg_export) == 144, "tg_export");
 
 /* Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered. */
 struct tg_import {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded. */
 	__u8 name[64];
 	/* Secret. */
@@ -308,11 +326,9 @@ struct tg_import {
 	/* Node id. */
 	__u32 node;
 	/* TG_RIGHT_* wanted; all must be granted. */
-	__u16 rights;
-	/* Zero. */
-	__u16 reserved;
+	__u32 rights;
 	/* Out: bytes. */
-	__u64 size;
+	__u64 length;
 	/* Out: handle, the import number. */
 	__u32 handle;
 	/* Out: on failure with EREMOTEIO, the TG_ERR_* status. */
@@ -322,34 +338,42 @@ struct tg_import {
 	/* Out: bytes of a queue's word; 0 if it is not a queue. */
 	__u32 width;
 	/* Zero. */
-	__u32 reserved2;
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_import) == 120, "tg_import");
+_Static_assert(sizeof(struct tg_import) == 128, "tg_import");
 
 /* A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK). */
 struct tg_handle {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* The handle. */
 	__u32 handle;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_handle) == 8, "tg_handle");
+_Static_assert(sizeof(struct tg_handle) == 12, "tg_handle");
 
 /* State of an import (TG_IOCTL_STATE). */
 struct tg_import_state {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: the import's handle. */
 	__u32 handle;
 	/* Out: TG_STATE_* bits. */
 	__u32 state;
 	/* Out: latched TG_ERR_* status, 0 if none. */
 	__u32 status;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_import_state) == 16, "tg_import_state");
+_Static_assert(sizeof(struct tg_import_state) == 20, "tg_import_state");
 
 /* Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH). Blocks, killably, until it is done. */
 struct tg_launch {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* TG_STYLE_*. */
 	__u32 style;
 	/* TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8. */
@@ -375,10 +399,14 @@ struct tg_launch {
 	/* STYLE_SPECIAL: slot of the context to use, free in the caller's view. */
 	__u32 slot;
 };
-_Static_assert(sizeof(struct tg_launch) == 72, "tg_launch");
+_Static_assert(sizeof(struct tg_launch) == 80, "tg_launch");
 
 /* Page access counters (SPEC item 22): TG_IOCTL_COUNTER_ARM, _READ and _DISARM. */
 struct tg_counter {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Import handle (ARM). */
 	__u32 handle;
 	/* Unit of the import, from 0 (ARM). */
@@ -396,19 +424,25 @@ struct tg_counter {
 	/* Zero. */
 	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_counter) == 40, "tg_counter");
+_Static_assert(sizeof(struct tg_counter) == 48, "tg_counter");
 
 /* An eventfd to signal at each CONTEXT event of this file (TG_IOCTL_NOTIFY). */
 struct tg_notify {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* The eventfd, or -1 to stop. */
 	__s32 eventfd;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_notify) == 8, "tg_notify");
+_Static_assert(sizeof(struct tg_notify) == 12, "tg_notify");
 
 /* Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH, in: `handle`). */
 struct tg_queue {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
 	/* Secret an importer must present; zeros for none. Never returned. */
@@ -438,12 +472,16 @@ struct tg_queue {
 	/* Out: bytes from the control page to the arena. */
 	__u64 arena;
 	/* Out: bytes of the whole mapping. */
-	__u64 size;
+	__u64 length;
 };
-_Static_assert(sizeof(struct tg_queue) == 168, "tg_queue");
+_Static_assert(sizeof(struct tg_queue) == 176, "tg_queue");
 
 /* State of a queue (TG_IOCTL_QUEUE_STATE). */
 struct tg_queue_state {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: the queue's handle. */
 	__u32 handle;
 	/* Out: TG_QUEUE_* bits. */
@@ -457,10 +495,14 @@ struct tg_queue_state {
 	/* Out: times a consumer held BUSY too long and lost its mapping. */
 	__u64 evictions;
 };
-_Static_assert(sizeof(struct tg_queue_state) == 32, "tg_queue_state");
+_Static_assert(sizeof(struct tg_queue_state) == 40, "tg_queue_state");
 
 /* Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty. */
 struct tg_queue_pop {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: the queue's handle. */
 	__u32 handle;
 	/* Zero. */
@@ -468,10 +510,14 @@ struct tg_queue_pop {
 	/* Out: the element. */
 	__u64 value;
 };
-_Static_assert(sizeof(struct tg_queue_pop) == 16, "tg_queue_pop");
+_Static_assert(sizeof(struct tg_queue_pop) == 24, "tg_queue_pop");
 
 /* Make or join a replicated segment (TG_IOCTL_REPLICATE). Joining blocks, killably, until the copy is filled. */
 struct tg_replica {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
 	/* Secret a joiner must present; zeros for none. */
@@ -479,7 +525,7 @@ struct tg_replica {
 	/* Nodes admitted, one bit each; all ones admits every node. */
 	__u64 nodes[4];
 	/* In: bytes, when it is made; out: bytes. */
-	__u64 size;
+	__u64 length;
 	/* TG_REPLICA_HERE to make it, else the home node to join it at. */
 	__u32 home;
 	/* TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same. */
@@ -503,66 +549,68 @@ struct tg_replica {
 	/* Zero. */
 	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_replica) == 168, "tg_replica");
+_Static_assert(sizeof(struct tg_replica) == 176, "tg_replica");
 
 /* State of a replicated segment (TG_IOCTL_REPLICA_STATE). */
 struct tg_replica_state {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: handle. */
 	__u32 handle;
 	/* Out: the home node, TG_REPLICA_HERE if it is this one. */
 	__u32 home;
 	/* Out: 0, or why it is an orphan, TG_ERR_*. */
 	__u32 status;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_replica_state) == 16, "tg_replica_state");
+_Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 
 /* What the board and the driver are. */
-#define TG_IOCTL_INFO _IOWR('T', 0, struct tg_info)
+#define TG_IOCTL_INFO _IOWR(TG_IOCTL_TYPE, 0x00, struct tg_info)
 /* Export memory under a name. */
-#define TG_IOCTL_EXPORT _IOWR('T', 1, struct tg_export)
+#define TG_IOCTL_EXPORT _IOWR(TG_IOCTL_TYPE, 0x01, struct tg_export)
 /* Withdraw an export; returns when nothing can reach it. */
-#define TG_IOCTL_UNEXPORT _IOWR('T', 2, struct tg_handle)
+#define TG_IOCTL_UNEXPORT _IOW(TG_IOCTL_TYPE, 0x02, struct tg_handle)
 /* Import a named segment. */
-#define TG_IOCTL_IMPORT _IOWR('T', 3, struct tg_import)
+#define TG_IOCTL_IMPORT _IOWR(TG_IOCTL_TYPE, 0x03, struct tg_import)
 /* Close an import; waits for its outstanding stores. */
-#define TG_IOCTL_UNIMPORT _IOWR('T', 4, struct tg_handle)
+#define TG_IOCTL_UNIMPORT _IOW(TG_IOCTL_TYPE, 0x04, struct tg_handle)
 /* State and latched error of an import. */
-#define TG_IOCTL_STATE _IOWR('T', 5, struct tg_import_state)
+#define TG_IOCTL_STATE _IOWR(TG_IOCTL_TYPE, 0x05, struct tg_import_state)
 /* Acknowledge an import's latched error and lift its cut. */
-#define TG_IOCTL_ACK _IOWR('T', 6, struct tg_handle)
+#define TG_IOCTL_ACK _IOW(TG_IOCTL_TYPE, 0x06, struct tg_handle)
 /* Run an atomic or a copy from the kernel. */
-#define TG_IOCTL_LAUNCH _IOWR('T', 7, struct tg_launch)
+#define TG_IOCTL_LAUNCH _IOWR(TG_IOCTL_TYPE, 0x07, struct tg_launch)
 /* Arm access counters for a page of an import. */
-#define TG_IOCTL_COUNTER_ARM _IOWR('T', 8, struct tg_counter)
+#define TG_IOCTL_COUNTER_ARM _IOWR(TG_IOCTL_TYPE, 0x08, struct tg_counter)
 /* Read access counters. */
-#define TG_IOCTL_COUNTER_READ _IOWR('T', 9, struct tg_counter)
+#define TG_IOCTL_COUNTER_READ _IOWR(TG_IOCTL_TYPE, 0x09, struct tg_counter)
 /* Disarm access counters. */
-#define TG_IOCTL_COUNTER_DISARM _IOWR('T', 10, struct tg_counter)
+#define TG_IOCTL_COUNTER_DISARM _IOW(TG_IOCTL_TYPE, 0x0a, struct tg_counter)
 /* Signal an eventfd when an armed or notifying operation is done. */
-#define TG_IOCTL_NOTIFY _IOWR('T', 11, struct tg_notify)
+#define TG_IOCTL_NOTIFY _IOW(TG_IOCTL_TYPE, 0x0b, struct tg_notify)
 /* Make a queue under a name. */
-#define TG_IOCTL_QUEUE_CREATE _IOWR('T', 12, struct tg_queue)
+#define TG_IOCTL_QUEUE_CREATE _IOWR(TG_IOCTL_TYPE, 0x0c, struct tg_queue)
 /* What a queue of this file is, for a process that did not make it. */
-#define TG_IOCTL_QUEUE_ATTACH _IOWR('T', 13, struct tg_queue)
+#define TG_IOCTL_QUEUE_ATTACH _IOWR(TG_IOCTL_TYPE, 0x0d, struct tg_queue)
 /* End a queue; its senders' imports are gone. */
-#define TG_IOCTL_QUEUE_DESTROY _IOWR('T', 14, struct tg_handle)
+#define TG_IOCTL_QUEUE_DESTROY _IOW(TG_IOCTL_TYPE, 0x0e, struct tg_handle)
 /* Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear. */
-#define TG_IOCTL_QUEUE_SERVICE _IOWR('T', 15, struct tg_handle)
+#define TG_IOCTL_QUEUE_SERVICE _IOW(TG_IOCTL_TYPE, 0x0f, struct tg_handle)
 /* State of a queue. */
-#define TG_IOCTL_QUEUE_STATE _IOWR('T', 16, struct tg_queue_state)
+#define TG_IOCTL_QUEUE_STATE _IOWR(TG_IOCTL_TYPE, 0x10, struct tg_queue_state)
 /* Dequeue in the kernel. */
-#define TG_IOCTL_QUEUE_POP _IOWR('T', 17, struct tg_queue_pop)
+#define TG_IOCTL_QUEUE_POP _IOWR(TG_IOCTL_TYPE, 0x11, struct tg_queue_pop)
 /* Make or join a replicated segment. */
-#define TG_IOCTL_REPLICATE _IOWR('T', 18, struct tg_replica)
+#define TG_IOCTL_REPLICATE _IOWR(TG_IOCTL_TYPE, 0x12, struct tg_replica)
 /* Leave a replicated segment; the copies of a home become orphans. */
-#define TG_IOCTL_REPLICA_LEAVE _IOWR('T', 19, struct tg_handle)
+#define TG_IOCTL_REPLICA_LEAVE _IOW(TG_IOCTL_TYPE, 0x13, struct tg_handle)
 /* State of a replicated segment. */
-#define TG_IOCTL_REPLICA_STATE _IOWR('T', 20, struct tg_replica_state)
+#define TG_IOCTL_REPLICA_STATE _IOWR(TG_IOCTL_TYPE, 0x14, struct tg_replica_state)
 /* Become the home of an orphan: this copy is the truth, under the same name. */
-#define TG_IOCTL_REPLICA_ADOPT _IOWR('T', 21, struct tg_handle)
+#define TG_IOCTL_REPLICA_ADOPT _IOW(TG_IOCTL_TYPE, 0x15, struct tg_handle)
 /* Become the home, while stores go on; the home until now is a copy then. Blocks, killably. */
-#define TG_IOCTL_REPLICA_MOVE _IOWR('T', 22, struct tg_handle)
+#define TG_IOCTL_REPLICA_MOVE _IOW(TG_IOCTL_TYPE, 0x16, struct tg_handle)
 
 #endif /* _UAPI_TELEGRAPHOS_H */

@@ -60,6 +60,12 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
 /*
  * Telegraphos HIB: the interface of its driver to user space.
  *
+ * Each ioctl has a structure that begins with its size, as the caller knows it, and flags.
+ * It may grow at its end. The driver takes what is missing for zero, and refuses what it
+ * does not know unless it is zero: E2BIG for bytes behind the end of its own structure,
+ * EINVAL for a flag, and for less than the first version of the structure had. It writes
+ * no more than that size back.
+ *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
  */
@@ -105,12 +111,13 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         structure(out, s)?;
     }
     writeln!(out)?;
-    for (name, number, s, doc) in uapi::IOCTLS {
+    for ioctl in uapi::IOCTLS {
+        let (name, number, structure) = (ioctl.name, ioctl.number, ioctl.structure.name);
+        let direction = ioctl.direction.c_macro();
         writeln!(
             out,
-            "/* {doc} */\n#define {name} _IOWR('{}', {number}, struct {})",
-            char::from(uapi::IOCTL_TYPE),
-            s.name
+            "/* {} */\n#define {name} {direction}(TG_IOCTL_TYPE, 0x{number:02x}, struct {structure})",
+            ioctl.doc
         )?;
     }
     writeln!(out, "\n#endif /* _UAPI_TELEGRAPHOS_H */")

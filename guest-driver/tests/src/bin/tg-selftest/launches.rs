@@ -454,9 +454,9 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
         same(format_args!("TG_IOCTL_LAUNCH with {what}"), attempt(node, launch), Err(errno))?;
     }
     same("another file's import", attempt(&other, good), Err(libc::EBADF))?;
-    let mut notify = uapi::Notify { eventfd: -1, reserved: 1 };
-    same("a reserved field of notify", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EINVAL))?;
-    let mut notify = uapi::Notify { eventfd: 1 << 20, reserved: 0 };
+    let mut notify = uapi::Notify { eventfd: -1, flags: 1, ..Default::default() };
+    same("a flag of notify", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EINVAL))?;
+    let mut notify = uapi::Notify { eventfd: 1 << 20, ..Default::default() };
     same("no eventfd", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EBADF))?;
     // Words for the context page that mean nothing: they have no effect but being counted as errors of the board.
     let launcher = Launcher::of(&other)?;

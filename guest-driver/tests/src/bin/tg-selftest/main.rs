@@ -106,6 +106,7 @@ const PLAN: &[Test] = plan! {
     "control/names-and-sizes-at-their-limits" => control::limits,
     "control/name-is-free-again-after-unexport" => control::name_reuse,
     "control/nonsense-is-refused" => control::nonsense,
+    "control/sizes-and-flags-of-ioctls" => control::sizes_and_flags,
     "revoke/unexport-ends-the-import" => life::unexport,
     "revoke/death-of-the-exporter-ends-the-import" => life::exporter_dies,
     "revoke/old-generation-never-reaches-a-new-export" => life::old_generation,

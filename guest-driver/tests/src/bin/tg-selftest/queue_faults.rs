@@ -478,7 +478,7 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
         same(format_args!("a queue with {what}"), ioctl(node, 12, &mut argument), invalid)?;
     }
     let mut import =
-        uapi::Import { name: good.name, node: node.id().into(), rights: enqueue | 1, ..Default::default() };
+        uapi::Import { name: good.name, node: node.id().into(), rights: u32::from(enqueue) | 1, ..Default::default() };
     same("an import to append and to load", ioctl(node, 3, &mut import), invalid)?;
     // ATTACH, DESTROY, SERVICE, STATE and POP of handles that are not, or are another file's.
     let mine = Queue::create(node, &context.name("mine")).words(8).create()?;
@@ -486,16 +486,24 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     let bad = Err(libc::EBADF);
     for (node, handle) in [(node, u32::MAX), (node, mine.handle() + 77), (&other, mine.handle())] {
         same("attaching", ioctl(node, 13, &mut uapi::Queue { handle, ..good }), bad)?;
-        same("destroying", ioctl(node, 14, &mut uapi::Handle { handle, reserved: 0 }), bad)?;
-        same("a call for service", ioctl(node, 15, &mut uapi::Handle { handle, reserved: 0 }), bad)?;
+        same("destroying", ioctl(node, 14, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
+        same("a call for service", ioctl(node, 15, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
         same("asking for the state", ioctl(node, 16, &mut uapi::QueueState { handle, ..Default::default() }), bad)?;
         same("taking an element", ioctl(node, 17, &mut uapi::QueuePop { handle, ..Default::default() }), bad)?;
     }
     let handle = mine.handle();
-    same("a reserved field", ioctl(node, 17, &mut uapi::QueuePop { handle, reserved: 1, value: 0 }), invalid)?;
-    same("a reserved field", ioctl(node, 14, &mut uapi::Handle { handle, reserved: 1 }), invalid)?;
-    same("a reserved field", ioctl(node, 15, &mut uapi::Handle { handle, reserved: 1 }), invalid)?;
-    same("a call for service without need", ioctl(node, 15, &mut uapi::Handle { handle, reserved: 0 }), Ok(()))?;
+    same(
+        "a reserved field",
+        ioctl(node, 17, &mut uapi::QueuePop { handle, reserved: 1, ..Default::default() }),
+        invalid,
+    )?;
+    same("a flag", ioctl(node, 14, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
+    same("a flag", ioctl(node, 15, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
+    same(
+        "a call for service without need",
+        ioctl(node, 15, &mut uapi::Handle { handle, ..Default::default() }),
+        Ok(()),
+    )?;
     same("taking from an empty queue", mine.pop_in_kernel()?, None)?;
     mine.close()?;
     same("what is gone", ioctl(node, 16, &mut uapi::QueueState { handle, ..Default::default() }), bad)
