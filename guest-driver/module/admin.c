@@ -11,6 +11,7 @@
 #include <linux/sched/signal.h>
 
 #include "driver.h"
+#include "trace.h"
 
 static const char * const tg_opcode_names[] = {
 	[TG_ADMIN_CONTEXT_OPEN] = "CONTEXT_OPEN",
@@ -166,6 +167,7 @@ void tg_admin_collect(struct tg_device *tg, u32 n)
 	spin_lock(&admin->lock);
 	if (test_bit(n, admin->busy) && !slot->done &&
 	    tg_admin_read(admin, n, slot->seq, &slot->result)) {
+		trace_tg_admin_completion(tg, n, slot->seq, &slot->result);
 		if (slot->abandoned) {
 			tg_admin_free_locked(admin, n);
 		} else {
@@ -209,6 +211,7 @@ static void tg_admin_ring(struct tg_device *tg, u32 n, const union tg_request *r
 		slot->seq = 1;
 	*to = *request;
 	to->command.seq = cpu_to_le32(slot->seq);
+	trace_tg_admin_command(tg, n, to);
 	/* writel() orders the command before the doorbell. */
 	writel(n, tg->regs + TG_REG_ADMIN_DOORBELL);
 }
@@ -234,6 +237,7 @@ int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 			return -ETIMEDOUT;
 		usleep_range(50, 200);
 	}
+	trace_tg_admin_completion(tg, n, admin->slot[n].seq, &result);
 	return 0;
 }
 

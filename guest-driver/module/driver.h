@@ -27,6 +27,8 @@
  *           which of their pages processes may see
  * file.c    character device
  * ioctl.c   its ioctls
+ * debugfs.c tables for people
+ * trace.h   tracepoints
  *
  * Locks, outermost first:
  *
@@ -93,6 +95,7 @@
 #include "telegraphos.h"
 #include "telegraphos_hw.h"
 
+struct dentry;
 struct eventfd_ctx;
 struct tg_object;
 struct user_struct;
@@ -391,6 +394,7 @@ struct tg_events {
  * @replicas: Replicated segments by handle. Changed under @map_lock.
  * @admin: Command slots.
  * @events: Event queue.
+ * @debugfs: Its directory there.
  */
 struct tg_device {
 	struct device dev;
@@ -439,6 +443,7 @@ struct tg_device {
 
 	struct tg_admin admin;
 	struct tg_events events;
+	struct dentry *debugfs;
 };
 
 /**
@@ -882,6 +887,17 @@ static inline bool tg_gone(const struct tg_device *tg)
 	return READ_ONCE(tg->gone);
 }
 
+/**
+ * tg_minor() - the number of a board, as in its name
+ * @tg: Board.
+ *
+ * Return: N of /dev/telegraphosN.
+ */
+static inline u32 tg_minor(const struct tg_device *tg)
+{
+	return MINOR(tg->dev.devt);
+}
+
 /* main.c */
 extern struct workqueue_struct *tg_workers;
 extern struct workqueue_struct *tg_answerers;
@@ -1049,6 +1065,12 @@ bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
 void tg_holders_evict(struct tg_nqueue *queue);
 void tg_holders_free(struct tg_nqueue *queue);
 int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
+
+/* debugfs.c */
+void tg_debugfs_init(void);
+void tg_debugfs_exit(void);
+void tg_debugfs_add(struct tg_device *tg);
+void tg_debugfs_remove(struct tg_device *tg);
 
 /* ioctl.c */
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);

@@ -520,6 +520,7 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = cdev_device_add(&tg->cdev, &tg->dev);
 	if (err)
 		goto err_stop;
+	tg_debugfs_add(tg);
 	dev_info(&pdev->dev, "%s: node %u of %u, window %llu KiB per node, %s\n",
 		 dev_name(&tg->dev), tg->node, tg->nodes, 1ULL << (tg->offset_bits - 10),
 		 pdev->msix_enabled ? "MSI-X" : "MSI");
@@ -571,6 +572,7 @@ static void tg_remove(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
+	tg_debugfs_remove(tg);
 	cdev_device_del(&tg->cdev, &tg->dev);
 	tg_stop(tg);
 	cancel_delayed_work_sync(&tg->watch);
@@ -646,12 +648,14 @@ static int __init tg_init(void)
 	err = alloc_chrdev_region(&tg_devt, 0, TG_MINORS, TG_NAME);
 	if (err)
 		goto err_class;
+	tg_debugfs_init();
 	err = pci_register_driver(&tg_driver);
 	if (err)
-		goto err_chrdev;
+		goto err_debugfs;
 	return 0;
 
-err_chrdev:
+err_debugfs:
+	tg_debugfs_exit();
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 err_class:
 	class_unregister(&tg_class);
@@ -667,6 +671,7 @@ err_workers:
 static void __exit tg_exit(void)
 {
 	pci_unregister_driver(&tg_driver);
+	tg_debugfs_exit();
 	/* The last teardowns. A file's workers end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));
 	/* After these nothing holds a board any more, and nothing of this code runs. */

@@ -38,6 +38,7 @@
 #include <linux/uaccess.h>
 
 #include "driver.h"
+#include "trace.h"
 
 #define TG_QUEUE_HOLD_MIN 1
 #define TG_QUEUE_HOLD_MAX 60000
@@ -195,6 +196,7 @@ static int tg_queue_resume(struct tg_nqueue *queue)
 	/* It may have stopped again: then there are news. */
 	tg_handler_resumed(&queue->handler);
 	WRITE_ONCE(queue->control->overflows, ++queue->overflows);
+	trace_tg_queue_overflow(queue);
 	if (queue->buffers.linked == queue->about.limit) {
 		WRITE_ONCE(queue->control->limits, ++queue->limits);
 		tg_context_event(obj->tg, obj->file->context);

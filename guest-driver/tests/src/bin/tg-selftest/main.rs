@@ -12,6 +12,7 @@ mod control;
 mod copies;
 mod counters;
 mod data;
+mod inspect;
 mod launches;
 mod life;
 mod limits;
@@ -107,6 +108,8 @@ const PLAN: &[Test] = plan! {
     "control/name-is-free-again-after-unexport" => control::name_reuse,
     "control/nonsense-is-refused" => control::nonsense,
     "control/sizes-and-flags-of-ioctls" => control::sizes_and_flags,
+    "inspect/debugfs-has-what-there-is" => inspect::debugfs,
+    "inspect/tracepoints-say-what-happens" => inspect::tracepoints,
     "revoke/unexport-ends-the-import" => life::unexport,
     "revoke/death-of-the-exporter-ends-the-import" => life::exporter_dies,
     "revoke/old-generation-never-reaches-a-new-export" => life::old_generation,
