@@ -79,6 +79,7 @@ int tg_status_to_errno(u32 status)
 		return tg_errnos[status];
 	return -EREMOTEIO;
 }
+EXPORT_SYMBOL_NS_GPL(tg_status_to_errno, TG_LAB_NS);
 
 static u32 *tg_admin_held(struct tg_admin *admin, u32 account, enum tg_admin_class class)
 {
@@ -413,6 +414,7 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		tg_admin_complain(tg, request, result->status);
 	return err;
 }
+EXPORT_SYMBOL_NS_GPL(tg_admin_request, TG_LAB_NS);
 
 /**
  * tg_admin() - has the board execute a command of the usual kind

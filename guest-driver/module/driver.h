@@ -13,7 +13,6 @@
  * export.c  local segments
  * import.c  remote segments
  * map.c     mmap, page faults, zapping
- * launch.c  operations from the kernel
  * counter.c page access counters
  * queue.c   notification queues of this node
  * queue_map.c
@@ -29,6 +28,8 @@
  * ioctl.c   its ioctls
  * debugfs.c tables for people
  * trace.h   tracepoints
+ * lab.c, lab_queue.c, launch.c
+ *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
  *
  * Locks, outermost first:
  *
@@ -50,7 +51,7 @@
  *                     Who tells the board that nobody sees a page any more. Those
  *                     who hold it wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
- *                     One launch in special mode at a time.
+ *                     One launch in special mode at a time (telegraphos_lab.ko).
  * mm.mmap_lock        Taken by the kernel around mmap and page faults. A page fault can
  *                     hold it for as long as another process likes. So it is never
  *                     waited for inside op_lock, and user memory is not touched there
@@ -74,6 +75,7 @@
 #include <linux/cdev.h>
 #include <linux/completion.h>
 #include <linux/device.h>
+#include <linux/export.h>
 #include <linux/interrupt.h>
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -108,6 +110,13 @@ struct user_struct;
 #endif
 
 #define TG_NAME "telegraphos"
+
+/* The namespace of what telegraphos_lab.ko needs of the driver. */
+#ifdef TG_NAMESPACE_IS_TOKEN
+#define TG_LAB_NS TELEGRAPHOS_LAB
+#else
+#define TG_LAB_NS "TELEGRAPHOS_LAB"
+#endif
 
 /* Bytes of an import, export and context unit. */
 #define TG_UNIT (1UL << TG_UNIT_SHIFT)
@@ -511,8 +520,6 @@ struct tg_memory {
  * @events: Number of CONTEXT events since the last read().
  * @wait: Those who wait for them, and those who poll.
  * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
- * @cookies: Counts the launches in special mode, to number them.
- * @special_slots: Slots of the context in use by them.
  * @congested: What its processes have launched or stored to its context page waits at
  *	the board. Under map_lock.
  * @calm: Faults that wait for the end of that.
@@ -537,8 +544,6 @@ struct tg_file {
 	atomic64_t events;
 	wait_queue_head_t wait;
 	struct eventfd_ctx *notify;
-	atomic64_t cookies;
-	DECLARE_BITMAP(special_slots, TG_CONTEXT_SLOT_COUNT);
 	bool congested;
 	wait_queue_head_t calm;
 	DECLARE_BITMAP(taken_used, TG_TAKEN_WORDS);
@@ -807,6 +812,18 @@ static inline struct tg_nqueue *tg_queue_of(struct tg_object *obj)
 }
 
 /**
+ * tg_queue_word() - the word that keeps a queue's consumers and its driver apart
+ * @queue: Queue.
+ *
+ * Return: Where it is. Processes write there what they like.
+ */
+static inline atomic64_t *tg_queue_word(struct tg_nqueue *queue)
+{
+	static_assert(sizeof(queue->control->state) == sizeof(atomic64_t));
+	return (atomic64_t *)&queue->control->state;
+}
+
+/**
  * tg_remote_of() - the import an object is part of
  * @obj: Object of kind TG_MMAP_IMPORT.
  *
@@ -1004,9 +1021,6 @@ void tg_zap_all(struct tg_device *tg);
 void tg_zap_context(struct tg_file *file);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
-/* launch.c */
-int tg_launch(struct tg_file *file, struct tg_launch *arg);
-
 /* counter.c */
 int tg_counter_arm(struct tg_file *file, struct tg_counter *arg);
 int tg_counter_read(struct tg_file *file, struct tg_counter *arg);
@@ -1021,8 +1035,13 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 int tg_queue_attach(struct tg_file *file, struct tg_queue *arg);
 int tg_queue_service(struct tg_file *file, u32 handle);
 int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
-int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
-		 struct tg_queue_pop __user *user);
+int tg_queue_begin(struct tg_nqueue *queue);
+void tg_queue_done(struct tg_nqueue *queue);
+unsigned int tg_queue_patience(void);
+int tg_queue_before_pop(struct tg_nqueue *queue);
+int tg_queue_after_pop(struct tg_nqueue *queue, int err);
+int tg_queue_peek(struct tg_nqueue *queue, u64 *value);
+int tg_queue_take(struct tg_nqueue *queue);
 void tg_queue_event(struct tg_device *tg, u64 value);
 extern const struct tg_object_ops tg_queue_ops;
 void tg_queues_lost(struct tg_device *tg);

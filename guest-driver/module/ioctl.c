@@ -9,71 +9,25 @@
  */
 #include <linux/eventfd.h>
 #include <linux/ioctl.h>
+#include <linux/module.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "compat.h"
 #include "driver.h"
-
-/* What every structure begins with. */
-struct tg_ioctl_head {
-	__u32 size;
-	__u32 flags;
-};
-
-union tg_ioctl_arg {
-	struct tg_ioctl_head head;
-	struct tg_info info;
-	struct tg_export export;
-	struct tg_import import;
-	struct tg_handle handle;
-	struct tg_import_state state;
-	struct tg_launch launch;
-	struct tg_counter counter;
-	struct tg_notify notify;
-	struct tg_queue queue;
-	struct tg_queue_state queue_state;
-	struct tg_queue_pop queue_pop;
-	struct tg_replica replica;
-	struct tg_replica_state replica_state;
-};
+#include "ioctl.h"
 
 /**
- * struct tg_call - an ioctl that is being handled
- * @file: Of which file.
- * @user: The caller's structure.
- * @size: Bytes of it that are written back.
- * @arg: Its copy.
+ * tg_reply() - writes the structure of an ioctl back
+ * @call: Call. No lock is held: another process may decide how long a fault takes.
+ *
+ * Return: 0 or -EFAULT.
  */
-struct tg_call {
-	struct tg_file *file;
-	void __user *user;
-	u32 size;
-	union tg_ioctl_arg arg;
-};
-
-/**
- * struct tg_ioctl - how an ioctl is handled
- * @cmd: Its request number.
- * @min_size: Bytes of the first version of its structure.
- * @run: Handles it: 0 or a negative errno.
- * @board: Under op_lock for reading, and only while the board is not gone.
- * @replies: It writes the structure back itself. Otherwise that is done after success, if
- *	the request number says that there is something to write.
- */
-struct tg_ioctl {
-	unsigned int cmd;
-	u32 min_size;
-	int (*run)(struct tg_call *call);
-	bool board;
-	bool replies;
-};
-
-/* 0 or -EFAULT. No lock is held: another process may decide how long a fault takes. */
-static int tg_reply(struct tg_call *call)
+int tg_reply(struct tg_call *call)
 {
 	return copy_to_user(call->user, &call->arg, call->size) ? -EFAULT : 0;
 }
+EXPORT_SYMBOL_NS_GPL(tg_reply, TG_LAB_NS);
 
 /*
  * Printable ASCII, NUL-padded, not empty: it is written to logs, and no two names look
@@ -236,15 +190,6 @@ static int tg_ioctl_counter_disarm(struct tg_call *call)
 	return tg_counter_disarm(call->file, &call->arg.counter);
 }
 
-static int tg_ioctl_launch(struct tg_call *call)
-{
-	int err = tg_launch(call->file, &call->arg.launch);
-
-	if (tg_reply(call) && !err)
-		err = -EFAULT;
-	return err;
-}
-
 /*
  * TG_IOCTL_NOTIFY: an eventfd for CONTEXT events, in place of the one before.
  * It is signalled at once if there were some since the last read(), so that none
@@ -312,11 +257,6 @@ static int tg_ioctl_queue_state(struct tg_call *call)
 	return tg_queue_state(call->file, &call->arg.queue_state);
 }
 
-static int tg_ioctl_queue_pop(struct tg_call *call)
-{
-	return tg_queue_pop(call->file, &call->arg.queue_pop, call->user);
-}
-
 static int tg_ioctl_replica_leave(struct tg_call *call)
 {
 	return tg_object_close(call->file, TG_MMAP_REPLICA, call->arg.handle.handle);
@@ -337,14 +277,6 @@ static int tg_ioctl_replica_move(struct tg_call *call)
 	return tg_replica_move(call->file, call->arg.handle.handle);
 }
 
-#define TG_IOCTL(_cmd, _run, _struct, _last, ...)		\
-	[_IOC_NR(_cmd)] = {					\
-		.cmd = _cmd,					\
-		.min_size = offsetofend(struct _struct, _last),	\
-		.run = _run,					\
-		__VA_ARGS__					\
-	}
-
 /* The last field is that of the first version: more may follow it, and none goes. */
 static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .board = true),
@@ -354,7 +286,6 @@ static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_ioctl_unimport, tg_handle, handle),
 	TG_IOCTL(TG_IOCTL_STATE, tg_ioctl_state, tg_import_state, status),
 	TG_IOCTL(TG_IOCTL_ACK, tg_ioctl_ack, tg_handle, handle, .board = true),
-	TG_IOCTL(TG_IOCTL_LAUNCH, tg_ioctl_launch, tg_launch, slot, .replies = true),
 	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_ioctl_counter_arm, tg_counter, reserved,
 		 .replies = true),
 	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_ioctl_counter_read, tg_counter, reserved,
@@ -368,7 +299,6 @@ static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_ioctl_queue_destroy, tg_handle, handle),
 	TG_IOCTL(TG_IOCTL_QUEUE_SERVICE, tg_ioctl_queue_service, tg_handle, handle),
 	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_ioctl_queue_state, tg_queue_state, evictions),
-	TG_IOCTL(TG_IOCTL_QUEUE_POP, tg_ioctl_queue_pop, tg_queue_pop, value, .replies = true),
 	TG_IOCTL(TG_IOCTL_REPLICATE, tg_ioctl_replicate, tg_replica, reserved, .replies = true),
 	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_ioctl_replica_leave, tg_handle, handle),
 	TG_IOCTL(TG_IOCTL_REPLICA_STATE, tg_ioctl_replica_state, tg_replica_state, status),
@@ -391,13 +321,96 @@ static int tg_ioctl_run(const struct tg_ioctl *op, struct tg_call *call)
 	return err;
 }
 
+/* What handles the ioctls of comparisons, if it is loaded. */
+static DEFINE_MUTEX(tg_lab_lock);
+static const struct tg_lab *tg_lab;
+
+/**
+ * tg_lab_register() - adds the ioctls of comparisons
+ * @lab: Who handles them.
+ *
+ * Return: 0 or -EBUSY if they are there.
+ */
+int tg_lab_register(const struct tg_lab *lab)
+{
+	int err = 0;
+
+	mutex_lock(&tg_lab_lock);
+	if (tg_lab)
+		err = -EBUSY;
+	else
+		tg_lab = lab;
+	mutex_unlock(&tg_lab_lock);
+	return err;
+}
+EXPORT_SYMBOL_NS_GPL(tg_lab_register, TG_LAB_NS);
+
+/**
+ * tg_lab_unregister() - mirror of tg_lab_register()
+ * @lab: Who handled them. None is being handled: each holds the module.
+ */
+void tg_lab_unregister(const struct tg_lab *lab)
+{
+	mutex_lock(&tg_lab_lock);
+	if (tg_lab == lab)
+		tg_lab = NULL;
+	mutex_unlock(&tg_lab_lock);
+}
+EXPORT_SYMBOL_NS_GPL(tg_lab_unregister, TG_LAB_NS);
+
+/* The module that handles the ioctls of comparisons, held; or NULL. */
+static const struct tg_lab *tg_lab_get(void)
+{
+	const struct tg_lab *lab;
+
+	mutex_lock(&tg_lab_lock);
+	lab = tg_lab;
+	if (lab && !try_module_get(lab->owner))
+		lab = NULL;
+	mutex_unlock(&tg_lab_lock);
+	return lab;
+}
+
+/* Handles an ioctl of a table. */
+static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, unsigned int cmd,
+		       struct tg_call *call)
+{
+	const struct tg_ioctl *op;
+	u32 size;
+	int err;
+
+	if (nr >= count || !ops[nr].run)
+		return -ENOTTY;
+	op = &ops[nr];
+	if (_IOC_TYPE(cmd) != TG_IOCTL_TYPE || _IOC_DIR(cmd) != _IOC_DIR(op->cmd))
+		return -ENOTTY;
+	/* As the caller says itself. The number's is at most 16 KiB. */
+	if (get_user(size, (u32 __user *)call->user))
+		return -EFAULT;
+	if (size != _IOC_SIZE(cmd) || size < op->min_size)
+		return -EINVAL;
+	call->size = min_t(u32, size, _IOC_SIZE(op->cmd));
+	err = copy_struct_from_user(&call->arg, _IOC_SIZE(op->cmd), call->user, size);
+	if (err)
+		return err;
+	/* Another thread may have changed it since. */
+	call->arg.head.size = size;
+	if (call->arg.head.flags)
+		return -EINVAL;
+	err = tg_ioctl_run(op, call);
+	if (!err && !op->replies && _IOC_DIR(cmd) & _IOC_READ)
+		err = tg_reply(call);
+	return err;
+}
+
 /**
  * tg_ioctl() - handles an ioctl
  * @filp: The open device.
  * @cmd: Request number.
  * @arg: Address of the caller's structure.
  *
- * Return: 0; -ENOTTY for a number there is not, of this type, in this direction; -EINVAL
+ * Return: 0; -ENOTTY for a number there is not, of this type, in this direction, or whose
+ * module is not loaded; -EINVAL
  * if the structure says another size than the number, for one that is shorter than its
  * first version, or for a flag; -E2BIG for more than this driver knows of, if that is not
  * zero; -EFAULT; or what the handler says.
@@ -409,30 +422,15 @@ long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
 		.user = (void __user *)arg,
 	};
 	unsigned int nr = _IOC_NR(cmd);
-	const struct tg_ioctl *op;
-	u32 size;
+	const struct tg_lab *lab;
 	int err;
 
-	if (nr >= ARRAY_SIZE(tg_ioctls) || !tg_ioctls[nr].run)
+	if (nr < TG_IOCTL_LAB)
+		return tg_ioctl_of(tg_ioctls, ARRAY_SIZE(tg_ioctls), nr, cmd, &call);
+	lab = tg_lab_get();
+	if (!lab)
 		return -ENOTTY;
-	op = &tg_ioctls[nr];
-	if (_IOC_TYPE(cmd) != TG_IOCTL_TYPE || _IOC_DIR(cmd) != _IOC_DIR(op->cmd))
-		return -ENOTTY;
-	/* As the caller says itself. The number's is at most 16 KiB. */
-	if (get_user(size, (u32 __user *)call.user))
-		return -EFAULT;
-	if (size != _IOC_SIZE(cmd) || size < op->min_size)
-		return -EINVAL;
-	call.size = min_t(u32, size, _IOC_SIZE(op->cmd));
-	err = copy_struct_from_user(&call.arg, _IOC_SIZE(op->cmd), call.user, size);
-	if (err)
-		return err;
-	/* Another thread may have changed it since. */
-	call.arg.head.size = size;
-	if (call.arg.head.flags)
-		return -EINVAL;
-	err = tg_ioctl_run(op, &call);
-	if (!err && !op->replies && _IOC_DIR(cmd) & _IOC_READ)
-		err = tg_reply(&call);
+	err = tg_ioctl_of(lab->ioctls, lab->count, nr - TG_IOCTL_LAB, cmd, &call);
+	module_put(lab->owner);
 	return err;
 }

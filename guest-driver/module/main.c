@@ -118,6 +118,7 @@ void tg_device_check(struct tg_device *tg, unsigned long since)
 		WRITE_ONCE(tg->heard, jiffies);
 	}
 }
+EXPORT_SYMBOL_NS_GPL(tg_device_check, TG_LAB_NS);
 
 /* A process that only stores, or polls, asks nobody whether the board still lives. */
 #define TG_WATCH_INTERVAL (2 * HZ)

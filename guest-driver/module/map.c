@@ -346,6 +346,7 @@ bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *fi
 	return vma->vm_ops == &tg_vm_ops && vma->vm_file->private_data == file &&
 	       (kind == TG_MMAP_IMPORT || kind == TG_MMAP_REPLICA_WINDOW);
 }
+EXPORT_SYMBOL_NS_GPL(tg_vma_is_window, TG_LAB_NS);
 
 /*
  * What an import's rights let a mapping of one of its windows do: 0 or -EACCES if

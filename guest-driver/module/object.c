@@ -44,6 +44,7 @@ void tg_object_put(struct tg_object *obj)
 {
 	kref_put(&obj->ref, tg_object_release);
 }
+EXPORT_SYMBOL_NS_GPL(tg_object_put, TG_LAB_NS);
 
 /**
  * tg_object_end() - takes an object off the board, and ends it
@@ -169,6 +170,7 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 	up_read(&file->tg->map_lock);
 	return obj;
 }
+EXPORT_SYMBOL_NS_GPL(tg_object_find, TG_LAB_NS);
 
 /**
  * tg_object_kill_locked() - begins the end of an object

@@ -224,6 +224,8 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_ABI_VERSION 0x2
 /* Type byte of the ioctls. The kernel's list of those in use (Documentation/userspace-api/ioctl/ioctl-number.rst) has none of this type; numbers 00 to 3f are this driver's. */
 #define TG_IOCTL_TYPE 0xbd
+/* First number of the ioctls of telegraphos_lab.ko, which is for comparisons only. Without it they are ENOTTY. */
+#define TG_IOCTL_LAB 0x20
 /* mmap kind: the context page (one page, write-only use; handle 0). */
 #define TG_MMAP_CONTEXT 0x1
 /* mmap kind: the status page (one page, read-only; handle 0). */
@@ -368,7 +370,7 @@ struct tg_import_state {
 };
 _Static_assert(sizeof(struct tg_import_state) == 20, "tg_import_state");
 
-/* Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH). Blocks, killably, until it is done. */
+/* Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is done. */
 struct tg_launch {
 	/* Bytes of this structure, as the caller knows it. */
 	__u32 size;
@@ -497,7 +499,7 @@ struct tg_queue_state {
 };
 _Static_assert(sizeof(struct tg_queue_state) == 40, "tg_queue_state");
 
-/* Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty. */
+/* Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty. */
 struct tg_queue_pop {
 	/* Bytes of this structure, as the caller knows it. */
 	__u32 size;
@@ -580,8 +582,6 @@ _Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 #define TG_IOCTL_STATE _IOWR(TG_IOCTL_TYPE, 0x05, struct tg_import_state)
 /* Acknowledge an import's latched error and lift its cut. */
 #define TG_IOCTL_ACK _IOW(TG_IOCTL_TYPE, 0x06, struct tg_handle)
-/* Run an atomic or a copy from the kernel. */
-#define TG_IOCTL_LAUNCH _IOWR(TG_IOCTL_TYPE, 0x07, struct tg_launch)
 /* Arm access counters for a page of an import. */
 #define TG_IOCTL_COUNTER_ARM _IOWR(TG_IOCTL_TYPE, 0x08, struct tg_counter)
 /* Read access counters. */
@@ -600,8 +600,6 @@ _Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 #define TG_IOCTL_QUEUE_SERVICE _IOW(TG_IOCTL_TYPE, 0x0f, struct tg_handle)
 /* State of a queue. */
 #define TG_IOCTL_QUEUE_STATE _IOWR(TG_IOCTL_TYPE, 0x10, struct tg_queue_state)
-/* Dequeue in the kernel. */
-#define TG_IOCTL_QUEUE_POP _IOWR(TG_IOCTL_TYPE, 0x11, struct tg_queue_pop)
 /* Make or join a replicated segment. */
 #define TG_IOCTL_REPLICATE _IOWR(TG_IOCTL_TYPE, 0x12, struct tg_replica)
 /* Leave a replicated segment; the copies of a home become orphans. */
@@ -612,5 +610,9 @@ _Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 #define TG_IOCTL_REPLICA_ADOPT _IOW(TG_IOCTL_TYPE, 0x15, struct tg_handle)
 /* Become the home, while stores go on; the home until now is a copy then. Blocks, killably. */
 #define TG_IOCTL_REPLICA_MOVE _IOW(TG_IOCTL_TYPE, 0x16, struct tg_handle)
+/* Run an atomic or a copy from the kernel (telegraphos_lab.ko). */
+#define TG_IOCTL_LAUNCH _IOWR(TG_IOCTL_TYPE, 0x20, struct tg_launch)
+/* Dequeue in the kernel (telegraphos_lab.ko). */
+#define TG_IOCTL_QUEUE_POP _IOWR(TG_IOCTL_TYPE, 0x21, struct tg_queue_pop)
 
 #endif /* _UAPI_TELEGRAPHOS_H */

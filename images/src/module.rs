@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Module {
     /// `telegraphos.ko`.
     pub path: PathBuf,
+    /// `telegraphos_lab.ko`, for comparisons.
+    pub lab: PathBuf,
     /// Its hash, and the kernel it fits.
     pub manifest: Manifest,
     /// Compiler warnings in its own sources (built with `W=1`).
@@ -56,6 +58,8 @@ const INSIDE: &str = "build/guest-driver";
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
 /// File name of the module.
 pub(crate) const KO: &str = "telegraphos.ko";
+/// File name of the one for comparisons.
+pub(crate) const LAB_KO: &str = "telegraphos_lab.ko";
 
 impl Store {
     /// The driver for a kernel series, built if its sources or the kernel changed.
@@ -72,18 +76,19 @@ impl Store {
             forget_old(self, "module", series);
             let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
             let build = Build::run(self, lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
-            let (made, built) = (build.place.0.join("module").join(KO), at.join(KO));
-            fs::copy(&made, &built).map_err(Error::io("the build left no module to copy:", &made))?;
+            let mut files = Vec::new();
+            for name in [KO, LAB_KO] {
+                let (made, built) = (build.place.0.join("module").join(name), at.join(name));
+                fs::copy(&made, &built).map_err(Error::io("the build left no module to copy:", &made))?;
+                files.push(FileRecord { name: name.into(), sha256: store::sha256_file(&built)? });
+            }
             store::write(&at.join("warnings"), findings(&build.log).join("\n").as_bytes())?;
             step.done();
-            Ok(Manifest {
-                parts: vec![format!("driver built for {}", kernel.release)],
-                packages: Vec::new(),
-                files: vec![FileRecord { name: KO.into(), sha256: store::sha256_file(&built)? }],
-            })
+            Ok(Manifest { parts: vec![format!("driver built for {}", kernel.release)], packages: Vec::new(), files })
         })?;
         let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
-        Ok(Module { path: dir.join(KO), manifest, warnings: warnings.lines().map(str::to_owned).collect() })
+        let warnings = warnings.lines().map(str::to_owned).collect();
+        Ok(Module { path: dir.join(KO), lab: dir.join(LAB_KO), manifest, warnings })
     }
 
     /// What sparse finds in the driver's files with mistakes, which are in different ones.

@@ -12,12 +12,17 @@ use telegraphos_tests::{ktap, lspci};
 /// The tests that must not become fewer.
 const PLAN: &str = include_str!("../../guest-driver/tests/plan.txt");
 
+/// The module for comparisons, in guests.
+const LAB: &str = "/lib/telegraphos/telegraphos_lab.ko";
+
 /// `tg-selftest` in all guests at once. As root nothing may be skipped; as an ordinary user what needs other users is.
 pub(crate) fn selftest(cluster: &Cluster, user: User) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().collect();
     let plan = ktap::plan(PLAN);
     ensure!(plan.len() >= 50, "the plan of the self test has shrunk to {} tests", plan.len());
     let nodes = guests.len().to_string();
+    // For the comparisons, and for them only.
+    at_once(&guests, |guest| Ok(drop(guest.argv(&["insmod", LAB]).as_root().check()?)))?;
     at_once(&guests, |guest| {
         let command = guest.argv(&["tg-selftest", "--nodes", &nodes]).user(user).limit(Duration::from_secs(400));
         let output = command.run()?;
@@ -28,6 +33,7 @@ pub(crate) fn selftest(cluster: &Cluster, user: User) -> Result<()> {
             })
             .with_context(|| format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr))
     })?;
+    at_once(&guests, |guest| Ok(drop(guest.argv(&["rmmod", "telegraphos_lab"]).as_root().check()?)))?;
     Ok(())
 }
 

@@ -20,6 +20,8 @@ c_consts! {
         ABI_VERSION = 2,
         /// Type byte of the ioctls. The kernel's list of those in use (Documentation/userspace-api/ioctl/ioctl-number.rst) has none of this type; numbers 00 to 3f are this driver's.
         IOCTL_TYPE = 0xbd,
+        /// First number of the ioctls of telegraphos_lab.ko, which is for comparisons only. Without it they are ENOTTY.
+        IOCTL_LAB = 0x20,
         /// mmap kind: the context page (one page, write-only use; handle 0).
         MMAP_CONTEXT = 1,
         /// mmap kind: the status page (one page, read-only; handle 0).
@@ -172,7 +174,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH). Blocks, killably, until it is done.
+    /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is done.
     pub struct Launch as "tg_launch" {
         /// Bytes of this structure, as the caller knows it.
         pub size: u32 = "__u32",
@@ -306,7 +308,7 @@ c_struct! {
 }
 
 c_struct! {
-    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty.
+    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty.
     pub struct QueuePop as "tg_queue_pop" {
         /// Bytes of this structure, as the caller knows it.
         pub size: u32 = "__u32",
@@ -408,7 +410,7 @@ impl Direction {
 pub struct Ioctl {
     /// Its name in C.
     pub name: &'static str,
-    /// Its number, the index in [`IOCTLS`].
+    /// Its number.
     pub number: u8,
     /// Which way its structure goes.
     pub direction: Direction,
@@ -446,7 +448,6 @@ ioctls! {
     UNIMPORT = 4, In Handle, "Close an import; waits for its outstanding stores.";
     STATE = 5, InOut ImportState, "State and latched error of an import.";
     ACK = 6, In Handle, "Acknowledge an import's latched error and lift its cut.";
-    LAUNCH = 7, InOut Launch, "Run an atomic or a copy from the kernel.";
     COUNTER_ARM = 8, InOut Counter, "Arm access counters for a page of an import.";
     COUNTER_READ = 9, InOut Counter, "Read access counters.";
     COUNTER_DISARM = 10, In Counter, "Disarm access counters.";
@@ -456,12 +457,13 @@ ioctls! {
     QUEUE_DESTROY = 14, In Handle, "End a queue; its senders' imports are gone.";
     QUEUE_SERVICE = 15, In Handle, "Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear.";
     QUEUE_STATE = 16, InOut QueueState, "State of a queue.";
-    QUEUE_POP = 17, InOut QueuePop, "Dequeue in the kernel.";
     REPLICATE = 18, InOut Replica, "Make or join a replicated segment.";
     REPLICA_LEAVE = 19, In Handle, "Leave a replicated segment; the copies of a home become orphans.";
     REPLICA_STATE = 20, InOut ReplicaState, "State of a replicated segment.";
     REPLICA_ADOPT = 21, In Handle, "Become the home of an orphan: this copy is the truth, under the same name.";
     REPLICA_MOVE = 22, In Handle, "Become the home, while stores go on; the home until now is a copy then. Blocks, killably.";
+    LAUNCH = 0x20, InOut Launch, "Run an atomic or a copy from the kernel (telegraphos_lab.ko).";
+    QUEUE_POP = 0x21, InOut QueuePop, "Dequeue in the kernel (telegraphos_lab.ko).";
 }
 
 /// The request number of an ioctl whose structure has `size` bytes (`_IOW(type, number, struct)` or `_IOWR` on every architecture

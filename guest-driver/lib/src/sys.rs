@@ -35,7 +35,6 @@ ioctls! {
     unimport = 4, In Handle;
     state = 5, InOut ImportState;
     acknowledge = 6, In Handle;
-    launch = 7, InOut Launch;
     counter_arm = 8, InOut Counter;
     counter_read = 9, InOut Counter;
     counter_disarm = 10, In Counter;
@@ -45,12 +44,13 @@ ioctls! {
     queue_destroy = 14, In Handle;
     queue_service = 15, In Handle;
     queue_state = 16, InOut QueueState;
-    queue_pop = 17, InOut QueuePop;
     replicate = 18, InOut Replica;
     replica_leave = 19, In Handle;
     replica_state = 20, InOut ReplicaState;
     replica_adopt = 21, In Handle;
     replica_move = 22, In Handle;
+    launch = 0x20, InOut Launch;
+    queue_pop = 0x21, InOut QueuePop;
 }
 
 /// Memory mapped from the device; unmapped on drop.

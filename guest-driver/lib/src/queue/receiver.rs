@@ -551,7 +551,7 @@ impl Queue {
     }
 
     /// Takes the oldest element by a system call that does everything in the kernel, as the paper's PAL code did: the yardstick
-    /// for [`Queue::try_pop`].
+    /// for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
     pub fn pop_in_kernel(&self) -> Result<Option<u64>> {
         loop {
             let mut pop = uapi::QueuePop { handle: self.handle, ..uapi::QueuePop::default() };
@@ -559,6 +559,11 @@ impl Queue {
                 Ok(()) => return Ok(Some(pop.value)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
+                Err(Errno::NOTTY) => {
+                    let what = "taking an element in the kernel is for comparisons, and the module of that is not loaded: \
+                                insmod telegraphos_lab.ko";
+                    return Err(self.failed(what, Errno::NOTTY));
+                }
                 Err(errno) => return Err(self.failed("taking an element in the kernel", errno)),
             }
         }

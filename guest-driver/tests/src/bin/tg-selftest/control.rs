@@ -20,6 +20,25 @@ pub(crate) fn ioctl<T>(node: &Node, number: u8, argument: &mut T) -> Result<(), 
     raw_ioctl(node, request(number, size_of::<T>()), at.cast())
 }
 
+/// Number of TG_IOCTL_LAUNCH.
+pub(crate) const LAUNCH: u8 = uapi::IOCTL_LAB as u8;
+/// Number of TG_IOCTL_QUEUE_POP.
+pub(crate) const QUEUE_POP: u8 = LAUNCH + 1;
+
+/// Whether the module for comparisons is loaded.
+fn lab(node: &Node) -> bool {
+    // Too little for it to do anything.
+    words_ioctl(node, LAUNCH, &mut [8, 0]) != Err(libc::ENOTTY)
+}
+
+/// Skips a test that compares with what the kernel does, if that is not there.
+pub(crate) fn needs_lab(context: &Context<'_>) -> Verdict {
+    if lab(context.node()) {
+        return Ok(());
+    }
+    Err(Stop::Skip("needs the module for comparisons, telegraphos_lab.ko: telegraphos run --lab".into()))
+}
+
 /// An ioctl with a structure of these words, the first of which is its size.
 fn words_ioctl(node: &Node, number: u8, words: &mut [u32]) -> Result<(), i32> {
     raw_ioctl(node, request(number, size_of_val(words)), words.as_mut_ptr().cast())
@@ -227,7 +246,15 @@ pub(crate) fn sizes_and_flags(context: &mut Context<'_>) -> Verdict {
         let result = raw_ioctl(node, request, words.as_mut_ptr().cast());
         same(what, result, Err(libc::ENOTTY))?;
     }
+    let lab = lab(node);
     for ioctl in uapi::IOCTLS {
+        if u64::from(ioctl.number) >= uapi::IOCTL_LAB && !lab {
+            let mut words = vec![0; ioctl.structure.size / 4];
+            words[0] = ioctl.structure.size as u32;
+            let result = words_ioctl(node, ioctl.number, &mut words);
+            same(format_args!("{} without its module", ioctl.name), result, Err(libc::ENOTTY))?;
+            continue;
+        }
         let mut words = vec![0; ioctl.structure.size / 4];
         (words[0], words[1]) = (ioctl.structure.size as u32, 4);
         same(format_args!("a flag for {}", ioctl.name), words_ioctl(node, ioctl.number, &mut words), invalid)?;

@@ -47,11 +47,12 @@ Usage: tg-selftest [options]      (on every node at the same time)
   --only TEXT           run only tests whose name contains TEXT; the same on every node
   --list                print the plan and end
 
-Rows that need several user ids are checked when root runs it, and reported as SKIP else.
+Rows that need several user ids are checked when root runs it, rows that compare with what the kernel does when
+telegraphos_lab.ko is loaded; else they are reported as SKIP.
 Exit codes: 0 all passed, 1 a test failed, 2 usage, 3 no board, no driver, or a peer stayed away.
 
 Examples:
-  telegraphos run --nodes 4 -- tg-selftest
+  telegraphos run --nodes 4 --lab -- tg-selftest
   telegraphos run --nodes 2 --user root -- tg-selftest --only protection/
 ";
 
