@@ -22,7 +22,8 @@ pub(crate) fn selftest(cluster: &Cluster, user: User) -> Result<()> {
     ensure!(plan.len() >= 50, "the plan of the self test has shrunk to {} tests", plan.len());
     let nodes = guests.len().to_string();
     // For the comparisons, and for them only.
-    at_once(&guests, |guest| Ok(drop(guest.argv(&["insmod", LAB]).as_root().check()?)))?;
+    let as_root = |argv: &[&str]| at_once(&guests, |guest| guest.argv(argv).as_root().check().map_err(Into::into));
+    as_root(&["insmod", LAB])?;
     at_once(&guests, |guest| {
         let command = guest.argv(&["tg-selftest", "--nodes", &nodes]).user(user).limit(Duration::from_secs(400));
         let output = command.run()?;
@@ -33,7 +34,7 @@ pub(crate) fn selftest(cluster: &Cluster, user: User) -> Result<()> {
             })
             .with_context(|| format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr))
     })?;
-    at_once(&guests, |guest| Ok(drop(guest.argv(&["rmmod", "telegraphos_lab"]).as_root().check()?)))?;
+    as_root(&["rmmod", "telegraphos_lab"])?;
     Ok(())
 }
 
