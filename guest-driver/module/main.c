@@ -7,6 +7,7 @@
 #include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/mount.h>
+#include <linux/property.h>
 #include <linux/pseudo_fs.h>
 #include <linux/slab.h>
 
@@ -432,6 +433,20 @@ err_put:
 	return ERR_PTR(err);
 }
 
+/*
+ * Whether processes see what the board writes: they cannot synchronise caches. Before 6.10
+ * dma_need_sync() says yes of everything behind an IOMMU; then firmware is asked.
+ */
+static bool tg_is_coherent(struct tg_device *tg)
+{
+	struct pci_host_bridge *bridge = pci_find_host_bridge(tg->pdev->bus);
+
+	return !dma_need_sync(&tg->pdev->dev, tg->admin.dma) ||
+	       device_get_dma_attr(&bridge->dev) == DEV_DMA_COHERENT ||
+	       (bridge->dev.parent &&
+		device_get_dma_attr(bridge->dev.parent) == DEV_DMA_COHERENT);
+}
+
 static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct tg_device *tg;
@@ -483,11 +498,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = tg_admin_init(tg);
 	if (err)
 		goto err_unmap;
-	/* A process cannot synchronise its caches: what needs that is not for it to map. */
 	err = -ENODEV;
-	if (dma_need_sync(&pdev->dev, tg->admin.dma)) {
-		dev_err(&pdev->dev, "memory at %pad needs to be synchronised for the board: expected a cache-coherent device without bounce buffers; attach the board to a coherent bus, and start the kernel without swiotlb=force\n",
-			&tg->admin.dma);
+	if (!tg_is_coherent(tg)) {
+		dev_err(&pdev->dev, "not cache-coherent: processes could not see what the board writes; expected a coherent host bridge: use another machine type for the virtual machine\n");
 		goto err_admin;
 	}
 	err = tg_events_init(tg);
