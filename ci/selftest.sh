@@ -18,7 +18,7 @@ rm -f "$results"/node*.ktap
 cd "$(dirname "$0")/.."
 
 code=0
-cargo run --release -- run --nodes "$nodes" --kernel "$kernel" --log-dir "$results/logs" -- tg-selftest |
+cargo run --release -- run --nodes "$nodes" --kernel "$kernel" --log-dir "$results/logs" --lab -- tg-selftest |
     tee "$results/output" || code=$?
 # Each line of output begins with the node's number in brackets.
 for ((node = 0; node < nodes; node++)); do

@@ -31,6 +31,9 @@ pub struct NodeOptions {
     pub hib: bool,
     /// The guest loads the driver at boot.
     pub driver: bool,
+    /// It loads `telegraphos_lab.ko`, too: what the kernel does in comparisons (`LaunchStyle::Plain` and `Special`,
+    /// `Queue::pop_in_kernel`).
+    pub lab: bool,
     /// With HIB and driver, boot waits for the device.
     pub wait_for_device: bool,
     /// The guest runs a root shell on its console.
@@ -53,6 +56,7 @@ impl Default for NodeOptions {
             shared_memory: true,
             hib: true,
             driver: true,
+            lab: false,
             wait_for_device: true,
             shell: false,
             test_device: false,
@@ -238,7 +242,9 @@ impl Guest {
     fn qemu_args(&self) -> Vec<OsString> {
         let plan = &self.plan;
         let mut append = format!("telegraphos.node={}", self.node);
-        for (wanted, word) in [(self.options.shell, "telegraphos.shell"), (!self.options.driver, "telegraphos.noload")]
+        let o = &self.options;
+        for (wanted, word) in
+            [(o.shell, "telegraphos.shell"), (!o.driver, "telegraphos.noload"), (o.lab, "telegraphos.lab")]
         {
             if wanted {
                 append += &format!(" {word}");

@@ -11,6 +11,7 @@
 #include <linux/sched/signal.h>
 
 #include "driver.h"
+#include "trace.h"
 
 static const char * const tg_opcode_names[] = {
 	[TG_ADMIN_CONTEXT_OPEN] = "CONTEXT_OPEN",
@@ -78,6 +79,7 @@ int tg_status_to_errno(u32 status)
 		return tg_errnos[status];
 	return -EREMOTEIO;
 }
+EXPORT_SYMBOL_NS_GPL(tg_status_to_errno, TG_LAB_NS);
 
 static u32 *tg_admin_held(struct tg_admin *admin, u32 account, enum tg_admin_class class)
 {
@@ -123,147 +125,26 @@ static void tg_admin_free_locked(struct tg_admin *admin, u32 n)
 	wake_up(&admin->wait);
 }
 
-#define tg_put(member, value)						\
-	(*(typeof(value) __force *)&(member) = (value))
-#define tg_put16(member, value) tg_put(member, cpu_to_le16(value))
-#define tg_put32(member, value) tg_put(member, cpu_to_le32(value))
-#define tg_put64(member, value) tg_put(member, cpu_to_le64(value))
-#define tg_get32(member) le32_to_cpu(*(__le32 __force *)&(member))
-#define tg_get64(member) le64_to_cpu(*(__le64 __force *)&(member))
-
-static void tg_encode_launch(struct tg_admin_launch *to,
-			     const struct tg_admin_launch *c, u32 seq)
+static void tg_admin_decode(struct tg_admin_result *to, const struct tg_admin_completion *c)
 {
-	tg_put32(to->opcode, c->opcode);
-	tg_put32(to->seq, seq);
-	tg_put16(to->context, c->context);
-	tg_put16(to->target, c->target);
-	tg_put16(to->source, c->source);
-	tg_put16(to->operation, c->operation);
-	tg_put64(to->target_offset, c->target_offset);
-	tg_put64(to->source_offset, c->source_offset);
-	tg_put64(to->length, c->length);
-	tg_put64(to->operand, c->operand);
-	tg_put64(to->compare, c->compare);
-	memset(to->reserved, 0, sizeof(to->reserved));
-}
-
-static void tg_encode_counter(struct tg_admin_counter *to,
-			      const struct tg_admin_counter *c, u32 seq)
-{
-	tg_put32(to->opcode, c->opcode);
-	tg_put32(to->seq, seq);
-	tg_put32(to->index, c->index);
-	tg_put32(to->node, c->node);
-	tg_put32(to->page, c->page);
-	to->reserved = 0;
-	tg_put64(to->reads, c->reads);
-	tg_put64(to->writes, c->writes);
-	memset(to->reserved2, 0, sizeof(to->reserved2));
-}
-
-static void tg_encode_queue(struct tg_admin_queue *to,
-			    const struct tg_admin_queue *c, u32 seq)
-{
-	int i;
-
-	tg_put32(to->opcode, c->opcode);
-	tg_put32(to->seq, seq);
-	tg_put32(to->page, c->page);
-	tg_put32(to->words, c->words);
-	tg_put32(to->width, c->width);
-	tg_put32(to->context, c->context);
-	tg_put64(to->address, c->address);
-	for (i = 0; i < ARRAY_SIZE(to->nodes); i++)
-		tg_put64(to->nodes[i], c->nodes[i]);
-	memset(to->reserved, 0, sizeof(to->reserved));
-}
-
-static void tg_encode_replica(struct tg_admin_replica *to,
-			      const struct tg_admin_replica *c, u32 seq)
-{
-	tg_put32(to->opcode, c->opcode);
-	tg_put32(to->seq, seq);
-	tg_put32(to->page, c->page);
-	tg_put32(to->mode, c->mode);
-	tg_put32(to->node, c->node);
-	tg_put32(to->home_page, c->home_page);
-	tg_put64(to->home_generation, c->home_generation);
-	memset(to->reserved, 0, sizeof(to->reserved));
-}
-
-static void tg_encode_command(struct tg_admin_command *to,
-			      const struct tg_admin_command *c, u32 seq)
-{
-	int i;
-
-	tg_put32(to->opcode, c->opcode);
-	tg_put32(to->seq, seq);
-	tg_put16(to->node, c->node);
-	tg_put16(to->context, c->context);
-	tg_put16(to->import, c->import);
-	tg_put16(to->rights, c->rights);
-	tg_put16(to->rights_owner, c->rights_owner);
-	tg_put16(to->rights_others, c->rights_others);
-	tg_put32(to->uid, c->uid);
-	tg_put32(to->index, c->index);
-	tg_put32(to->count, c->count);
-	tg_put32(to->page, c->page);
-	tg_put32(to->taken, c->taken);
-	tg_put64(to->generation, c->generation);
-	tg_put64(to->address, c->address);
-	tg_put64(to->length, c->length);
-	for (i = 0; i < ARRAY_SIZE(to->nodes); i++)
-		tg_put64(to->nodes[i], c->nodes[i]);
-	memcpy(to->secret, c->secret, sizeof(to->secret));
-	memcpy(to->name, c->name, sizeof(to->name));
-	tg_put64(to->key, c->key);
-	to->reserved2 = 0;
-}
-
-static void tg_admin_encode(union tg_request *to, const union tg_request *r, u32 seq)
-{
-	switch (r->command.opcode) {
-	case TG_ADMIN_LAUNCH:
-		tg_encode_launch(&to->launch, &r->launch, seq);
-		break;
-	case TG_ADMIN_COUNTER_SET:
-	case TG_ADMIN_COUNTER_GET:
-		tg_encode_counter(&to->counter, &r->counter, seq);
-		break;
-	case TG_ADMIN_QUEUE_SET:
-		tg_encode_queue(&to->queue, &r->queue, seq);
-		break;
-	case TG_ADMIN_REPLICA_SET:
-		tg_encode_replica(&to->replica, &r->replica, seq);
-		break;
-	default:
-		tg_encode_command(&to->command, &r->command, seq);
-	}
-}
-
-static void tg_admin_decode(struct tg_admin_completion *to,
-			    const struct tg_admin_completion *c)
-{
-	to->seq = tg_get32(c->seq);
-	to->status = tg_get32(c->status);
-	to->index = tg_get32(c->index);
-	to->count = tg_get32(c->count);
-	to->generation = tg_get64(c->generation);
-	to->length = tg_get64(c->length);
-	to->rights = tg_get32(c->rights);
-	to->width = tg_get32(c->width);
+	to->status = le32_to_cpu(c->status);
+	to->index = le32_to_cpu(c->index);
+	to->count = le32_to_cpu(c->count);
+	to->generation = le64_to_cpu(c->generation);
+	to->length = le64_to_cpu(c->length);
+	to->rights = le32_to_cpu(c->rights);
+	to->width = le32_to_cpu(c->width);
 }
 
 /* Whether the completion of slot n, numbered seq, is there. */
 static bool tg_admin_read(struct tg_admin *admin, u32 n, u32 seq,
-			  struct tg_admin_completion *result)
+			  struct tg_admin_result *result)
 {
 	struct tg_admin_completion *from = &admin->blocks[n].completion;
 	u64 word;
 
 	/* The board writes {seq, status} last, as one word. */
-	word = le64_to_cpu(READ_ONCE(*(__le64 __force *)&from->seq));
+	word = le64_to_cpu(READ_ONCE(*(__le64 *)&from->seq));
 	if (lower_32_bits(word) != seq)
 		return false;
 	dma_rmb();
@@ -287,6 +168,7 @@ void tg_admin_collect(struct tg_device *tg, u32 n)
 	spin_lock(&admin->lock);
 	if (test_bit(n, admin->busy) && !slot->done &&
 	    tg_admin_read(admin, n, slot->seq, &slot->result)) {
+		trace_tg_admin_completion(tg, n, slot->seq, &slot->result);
 		if (slot->abandoned) {
 			tg_admin_free_locked(admin, n);
 		} else {
@@ -323,11 +205,14 @@ bool tg_admin_memory_works(struct tg_device *tg)
 static void tg_admin_ring(struct tg_device *tg, u32 n, const union tg_request *request)
 {
 	struct tg_admin_slot *slot = &tg->admin.slot[n];
+	union tg_request *to = &tg->admin.blocks[n].request;
 
 	/* Never 0, never that of the completion before. */
 	if (++slot->seq == 0)
 		slot->seq = 1;
-	tg_admin_encode(&tg->admin.blocks[n].request, request, slot->seq);
+	*to = *request;
+	to->command.seq = cpu_to_le32(slot->seq);
+	trace_tg_admin_command(tg, n, to);
 	/* writel() orders the command before the doorbell. */
 	writel(n, tg->regs + TG_REG_ADMIN_DOORBELL);
 }
@@ -335,7 +220,7 @@ static void tg_admin_ring(struct tg_device *tg, u32 n, const union tg_request *r
 /**
  * tg_admin_alone() - has the board execute a command while nobody else does
  * @tg: Board, not yet or no longer in use. Interrupts may be off.
- * @request: In the processor's byte order.
+ * @request: In the board's byte order.
  * @end: How long to wait, in jiffies.
  *
  * Return: 0 if the board has executed it, whatever came of it; -ETIMEDOUT.
@@ -344,7 +229,7 @@ int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end)
 {
 	struct tg_admin *admin = &tg->admin;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	u32 n = admin->count - 1;
 
 	tg_admin_ring(tg, n, request);
@@ -353,6 +238,7 @@ int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 			return -ETIMEDOUT;
 		usleep_range(50, 200);
 	}
+	trace_tg_admin_completion(tg, n, admin->slot[n].seq, &result);
 	return 0;
 }
 
@@ -400,81 +286,82 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
 			      u32 status)
 {
 	const struct tg_admin_command *c = &request->command;
+	u32 opcode = le32_to_cpu(c->opcode);
 
 	/* What processes ask for, and are told of. */
-	if (c->opcode == TG_ADMIN_LAUNCH) {
+	if (opcode == TG_ADMIN_LAUNCH) {
 		dev_dbg(&tg->dev, "LAUNCH: status %u: context %u, operation %#x, import %u offset %#llx, import %u offset %#llx, length %llu\n",
-			status, request->launch.context, request->launch.operation,
-			request->launch.target, request->launch.target_offset,
-			request->launch.source, request->launch.source_offset,
-			request->launch.length);
+			status, le16_to_cpu(request->launch.context), le16_to_cpu(request->launch.operation),
+			le16_to_cpu(request->launch.target), le64_to_cpu(request->launch.target_offset),
+			le16_to_cpu(request->launch.source), le64_to_cpu(request->launch.source_offset),
+			le64_to_cpu(request->launch.length));
 		return;
 	}
-	if (c->opcode == TG_ADMIN_COUNTER_SET || c->opcode == TG_ADMIN_COUNTER_GET) {
+	if (opcode == TG_ADMIN_COUNTER_SET || opcode == TG_ADMIN_COUNTER_GET) {
 		dev_err_ratelimited(&tg->dev, "%s failed with status %u: counter %u, node %u, page %u\n",
-				    tg_opcode_names[c->opcode], status,
-				    request->counter.index, request->counter.node,
-				    request->counter.page);
+				    tg_opcode_names[opcode], status,
+				    le32_to_cpu(request->counter.index), le32_to_cpu(request->counter.node),
+				    le32_to_cpu(request->counter.page));
 		return;
 	}
-	if (c->opcode == TG_ADMIN_QUEUE_SET) {
+	if (opcode == TG_ADMIN_QUEUE_SET) {
 		dev_err_ratelimited(&tg->dev, "QUEUE_SET failed with status %u: page %u, %u words of %u bytes, context %u, address %#llx\n",
-				    status, request->queue.page, request->queue.words,
-				    request->queue.width, request->queue.context,
-				    request->queue.address);
+				    status, le32_to_cpu(request->queue.page), le32_to_cpu(request->queue.words),
+				    le32_to_cpu(request->queue.width), le32_to_cpu(request->queue.context),
+				    le64_to_cpu(request->queue.address));
 		return;
 	}
 	/* A home that is none, has gone, or does not want this node. */
-	if (c->opcode == TG_ADMIN_REPLICA_SET) {
+	if (opcode == TG_ADMIN_REPLICA_SET) {
 		dev_dbg(&tg->dev, "REPLICA_SET: status %u: page %u, mode %u, home node %u, page %u, generation %llu\n",
-			status, request->replica.page, request->replica.mode,
-			request->replica.node, request->replica.home_page,
-			request->replica.home_generation);
+			status, le32_to_cpu(request->replica.page), le32_to_cpu(request->replica.mode),
+			le32_to_cpu(request->replica.node), le32_to_cpu(request->replica.home_page),
+			le64_to_cpu(request->replica.home_generation));
 		return;
 	}
 	/*
 	 * Names that are not there, or taken, and queues that are gone or have no
 	 * room for another import, are the user's business.
 	 */
-	if (c->opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
-	    (c->opcode == TG_ADMIN_IMPORT_SET && c->rights & TG_RIGHT_ENQUEUE)) {
+	if (opcode == TG_ADMIN_LOOKUP || status == TG_ERR_NAME_TAKEN ||
+	    (opcode == TG_ADMIN_IMPORT_SET && le16_to_cpu(c->rights) & TG_RIGHT_ENQUEUE)) {
 		dev_dbg(&tg->dev, "%s \"%*pE\" at node %u: status %u\n",
-			tg_opcode_names[c->opcode], tg_name_length(c->name), c->name,
-			c->node, status);
+			tg_opcode_names[opcode], tg_name_length(c->name), c->name,
+			le16_to_cpu(c->node), status);
 		return;
 	}
 	/* As after an import that nobody waited for to the end: tg_remote_clear(). */
-	if (c->opcode == TG_ADMIN_IMPORT_CLEAR &&
+	if (opcode == TG_ADMIN_IMPORT_CLEAR &&
 	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
-		dev_dbg(&tg->dev, "IMPORT_CLEAR %u: status %u\n", c->import, status);
+		dev_dbg(&tg->dev, "IMPORT_CLEAR %u: status %u\n", le16_to_cpu(c->import), status);
 		return;
 	}
 	/* As after a join that nobody waited for, or that failed: tg_replica_clear(). */
-	if (c->opcode == TG_ADMIN_REPLICA_CLEAR &&
+	if (opcode == TG_ADMIN_REPLICA_CLEAR &&
 	    (status == TG_ERR_BUSY || status == TG_ERR_INVALID)) {
-		dev_dbg(&tg->dev, "REPLICA_CLEAR %u: status %u\n", c->index, status);
+		dev_dbg(&tg->dev, "REPLICA_CLEAR %u: status %u\n", le32_to_cpu(c->index), status);
 		return;
 	}
 	/*
 	 * A home that has gone, or moves elsewhere; a page that was revoked before the
 	 * board could be told that nobody sees it.
 	 */
-	if (c->opcode == TG_ADMIN_REPLICA_MOVE || c->opcode == TG_ADMIN_REPLICA_INVALID) {
-		dev_dbg(&tg->dev, "%s %u: status %u\n", tg_opcode_names[c->opcode],
-			c->index, status);
+	if (opcode == TG_ADMIN_REPLICA_MOVE || opcode == TG_ADMIN_REPLICA_INVALID) {
+		dev_dbg(&tg->dev, "%s %u: status %u\n", tg_opcode_names[opcode],
+			le32_to_cpu(c->index), status);
 		return;
 	}
 	if (status == TG_ERR_PRIVATE_MEMORY) {
 		dev_err_ratelimited(&tg->dev,
 				    "%s: the guest's memory is private: start QEMU with memory-backend-memfd,share=on\n",
-				    tg_opcode_names[c->opcode]);
+				    tg_opcode_names[opcode]);
 		return;
 	}
 	dev_err_ratelimited(&tg->dev,
 			    "%s failed with status %u: context %u, import %u, node %u, index %u, count %u, page %u, generation %llu, length %llu\n",
-			    tg_opcode_names[c->opcode], status, c->context,
-			    c->import, c->node, c->index, c->count, c->page,
-			    c->generation, c->length);
+			    tg_opcode_names[opcode], status, le16_to_cpu(c->context),
+			    le16_to_cpu(c->import), le16_to_cpu(c->node), le32_to_cpu(c->index), le32_to_cpu(c->count), le32_to_cpu(c->page),
+			    le64_to_cpu(c->generation), le64_to_cpu(c->length));
 }
 
 /**
@@ -482,7 +369,7 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
  * @tg: Board. The caller holds op_lock for reading.
  * @file: On whose account, or NULL: the driver's own.
  * @class: How long it may take.
- * @request: In the processor's byte order; seq is filled here.
+ * @request: In the board's byte order; seq is filled here.
  * @result: The completion, in the processor's byte order.
  *
  * A killed caller leaves before the command has started, or, with
@@ -494,7 +381,7 @@ static void tg_admin_complain(struct tg_device *tg, const union tg_request *requ
  */
 int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		     enum tg_admin_class class, const union tg_request *request,
-		     struct tg_admin_completion *result)
+		     struct tg_admin_result *result)
 {
 	struct tg_admin *admin = &tg->admin;
 	/* Of a context, not of its file: a killed caller's command may outlive that. */
@@ -513,7 +400,7 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 
 	slot = &admin->slot[n];
 	tg_admin_ring(tg, n, request);
-	err = tg_admin_wait(tg, class, n, request->command.opcode);
+	err = tg_admin_wait(tg, class, n, le32_to_cpu(request->command.opcode));
 	spin_lock(&admin->lock);
 	if (slot->done) {
 		err = 0;
@@ -527,6 +414,7 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		tg_admin_complain(tg, request, result->status);
 	return err;
 }
+EXPORT_SYMBOL_NS_GPL(tg_admin_request, TG_LAB_NS);
 
 /**
  * tg_admin() - has the board execute a command of the usual kind
@@ -540,7 +428,7 @@ int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
  */
 int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
-	     struct tg_admin_completion *result)
+	     struct tg_admin_result *result)
 {
 	union tg_request request = { .command = *command };
 

@@ -34,15 +34,15 @@ static int tg_counter_set(const struct tg_remote *remote, u32 n, u32 page, u64 r
 {
 	union tg_request request = {
 		.counter = {
-			.opcode = TG_ADMIN_COUNTER_SET,
-			.index = n,
-			.node = remote->node,
-			.page = page,
-			.reads = reads,
-			.writes = writes,
+			.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET),
+			.index = cpu_to_le32(n),
+			.node = cpu_to_le32(remote->node),
+			.page = cpu_to_le32(page),
+			.reads = cpu_to_le64(reads),
+			.writes = cpu_to_le64(writes),
 		},
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	err = tg_admin_request(remote->obj.tg, remote->obj.file, TG_ADMIN_QUICK, &request, &result);
@@ -213,13 +213,13 @@ int tg_counter_read(struct tg_file *file, struct tg_counter *arg)
 {
 	union tg_request request = {
 		.counter = {
-			.opcode = TG_ADMIN_COUNTER_GET,
-			.index = arg->counter,
+			.opcode = cpu_to_le32(TG_ADMIN_COUNTER_GET),
+			.index = cpu_to_le32(arg->counter),
 		},
 	};
 	struct tg_device *tg = file->tg;
 	struct tg_page_counter *counter;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	lockdep_assert_held(&tg->op_lock);

@@ -13,7 +13,6 @@
  * export.c  local segments
  * import.c  remote segments
  * map.c     mmap, page faults, zapping
- * launch.c  operations from the kernel
  * counter.c page access counters
  * queue.c   notification queues of this node
  * queue_map.c
@@ -26,6 +25,11 @@
  * replica_pages.c
  *           which of their pages processes may see
  * file.c    character device
+ * ioctl.c   its ioctls
+ * debugfs.c tables for people
+ * trace.h   tracepoints
+ * lab.c, lab_queue.c, launch.c
+ *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
  *
  * Locks, outermost first:
  *
@@ -47,7 +51,7 @@
  *                     Who tells the board that nobody sees a page any more. Those
  *                     who hold it wait for no other node.
  * tg_special_lock, cpu_hotplug_lock
- *                     One launch in special mode at a time.
+ *                     One launch in special mode at a time (telegraphos_lab.ko).
  * mm.mmap_lock        Taken by the kernel around mmap and page faults. A page fault can
  *                     hold it for as long as another process likes. So it is never
  *                     waited for inside op_lock, and user memory is not touched there
@@ -71,6 +75,7 @@
 #include <linux/cdev.h>
 #include <linux/completion.h>
 #include <linux/device.h>
+#include <linux/export.h>
 #include <linux/interrupt.h>
 #include <linux/kref.h>
 #include <linux/list.h>
@@ -90,15 +95,28 @@
 #include "queue_buffers.h"
 #include "queue_handler.h"
 #include "telegraphos.h"
+#include "telegraphos_hw.h"
 
+struct dentry;
 struct eventfd_ctx;
+struct tg_object;
 struct user_struct;
 
 #ifndef CONFIG_64BIT
 #error "the board's registers and completion words are 64 bits wide: a 64-bit kernel is needed"
 #endif
+#ifdef __BIG_ENDIAN
+#error "processes read the board's little-endian words as their own: a little-endian kernel is needed"
+#endif
 
 #define TG_NAME "telegraphos"
+
+/* The namespace of what telegraphos_lab.ko needs of the driver. */
+#ifdef TG_NAMESPACE_IS_TOKEN
+#define TG_LAB_NS TELEGRAPHOS_LAB
+#else
+#define TG_LAB_NS "TELEGRAPHOS_LAB"
+#endif
 
 /* Bytes of an import, export and context unit. */
 #define TG_UNIT (1UL << TG_UNIT_SHIFT)
@@ -157,7 +175,7 @@ enum tg_admin_class {
 };
 
 /**
- * union tg_request - a command, in the processor's byte order
+ * union tg_request - a command, in the board's byte order
  * @command: Most of them.
  * @launch: TG_ADMIN_LAUNCH.
  * @counter: TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET.
@@ -177,7 +195,7 @@ static_assert(sizeof(union tg_request) == sizeof(struct tg_admin_command));
 
 /**
  * struct tg_admin_block - one command slot in memory shared with the board
- * @request: What the driver asks, in the board's byte order.
+ * @request: What the driver asks.
  * @completion: What the board answered.
  */
 struct tg_admin_block {
@@ -188,13 +206,33 @@ static_assert(sizeof(struct tg_admin_block) == TG_ADMIN_BLOCK_SIZE);
 static_assert(offsetof(struct tg_admin_block, completion) == TG_ADMIN_COMPLETION);
 
 /**
+ * struct tg_admin_result - a completion, in the processor's byte order
+ * @status: TG_OK or TG_ERR_*.
+ * @index: First export page.
+ * @count: Number of units.
+ * @generation: Of a grant; or the reads left.
+ * @length: Bytes; or an atomic's previous value; or the writes left.
+ * @rights: TG_RIGHT_* granted.
+ * @width: Bytes of a queue's word; 0 if it is not a queue.
+ */
+struct tg_admin_result {
+	u32 status;
+	u32 index;
+	u32 count;
+	u64 generation;
+	u64 length;
+	u32 rights;
+	u32 width;
+};
+
+/**
  * struct tg_admin_slot - the driver's side of a command slot
  * @seq: Sequence number of its last command.
  * @class: What its command may have to wait for.
  * @account: Context whose account it is on, or the driver's own.
  * @done: @result is valid.
  * @abandoned: The waiter was killed; the slot is free again at completion.
- * @result: The completion, in the processor's byte order.
+ * @result: The completion.
  * @wait: The waiter.
  */
 struct tg_admin_slot {
@@ -203,7 +241,7 @@ struct tg_admin_slot {
 	u32 account;
 	bool done;
 	bool abandoned;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	wait_queue_head_t wait;
 };
 
@@ -365,6 +403,7 @@ struct tg_events {
  * @replicas: Replicated segments by handle. Changed under @map_lock.
  * @admin: Command slots.
  * @events: Event queue.
+ * @debugfs: Its directory there.
  */
 struct tg_device {
 	struct device dev;
@@ -413,6 +452,7 @@ struct tg_device {
 
 	struct tg_admin admin;
 	struct tg_events events;
+	struct dentry *debugfs;
 };
 
 /**
@@ -480,8 +520,6 @@ struct tg_memory {
  * @events: Number of CONTEXT events since the last read().
  * @wait: Those who wait for them, and those who poll.
  * @notify: Signalled at each of them, or NULL. Under tg_device.lock.
- * @cookies: Counts the launches in special mode, to number them.
- * @special_slots: Slots of the context in use by them.
  * @congested: What its processes have launched or stored to its context page waits at
  *	the board. Under map_lock.
  * @calm: Faults that wait for the end of that.
@@ -506,11 +544,33 @@ struct tg_file {
 	atomic64_t events;
 	wait_queue_head_t wait;
 	struct eventfd_ctx *notify;
-	atomic64_t cookies;
-	DECLARE_BITMAP(special_slots, TG_CONTEXT_SLOT_COUNT);
 	bool congested;
 	wait_queue_head_t calm;
 	DECLARE_BITMAP(taken_used, TG_TAKEN_WORDS);
+};
+
+/**
+ * struct tg_object_ops - what a kind of objects does in its own way
+ * @table: Offset in struct tg_device of the table of them.
+ * @charged: Each is one of TG_RESOURCE_IMPORTS. The others have at least one export page.
+ * @is_part: Whether it goes with another object and not before; NULL if none does.
+ * @quiet: It is closed: nothing waits for it any more. Under map_lock for writing. NULL if
+ *	nothing can.
+ * @end: Ends all work on it, without op_lock, which workers need. NULL if there is none.
+ * @leave: Takes it off the board, finished or not, mapped nowhere, ended, under op_lock for
+ *	reading. True if the board knows nothing of it any more.
+ * @left: Nobody finds it in the table any more. NULL if nothing is left to do.
+ * @free: The last of it: nobody has a reference.
+ */
+struct tg_object_ops {
+	size_t table;
+	bool charged;
+	bool (*is_part)(struct tg_object *obj);
+	void (*quiet)(struct tg_object *obj);
+	void (*end)(struct tg_object *obj);
+	bool (*leave)(struct tg_object *obj);
+	void (*left)(struct tg_object *obj);
+	void (*free)(struct tg_object *obj);
 };
 
 /**
@@ -519,6 +579,7 @@ struct tg_file {
  * @ref: Held by its existence, by mappings and by whoever looks at it.
  * @file: Who made it; valid until it is torn down.
  * @tg: The board.
+ * @ops: What its kind does in its own way.
  * @kind: TG_MMAP_EXPORT, TG_MMAP_IMPORT, TG_MMAP_QUEUE or TG_MMAP_REPLICA.
  * @handle: Its number.
  * @size: Bytes that can be mapped.
@@ -533,6 +594,7 @@ struct tg_object {
 	struct kref ref;
 	struct tg_file *file;
 	struct tg_device *tg;
+	const struct tg_object_ops *ops;
 	u32 kind;
 	u32 handle;
 	u64 size;
@@ -750,6 +812,18 @@ static inline struct tg_nqueue *tg_queue_of(struct tg_object *obj)
 }
 
 /**
+ * tg_queue_word() - the word that keeps a queue's consumers and its driver apart
+ * @queue: Queue.
+ *
+ * Return: Where it is. Processes write there what they like.
+ */
+static inline atomic64_t *tg_queue_word(struct tg_nqueue *queue)
+{
+	static_assert(sizeof(queue->control->state) == sizeof(atomic64_t));
+	return (atomic64_t *)&queue->control->state;
+}
+
+/**
  * tg_remote_of() - the import an object is part of
  * @obj: Object of kind TG_MMAP_IMPORT.
  *
@@ -807,6 +881,19 @@ static inline int tg_name_length(const u8 *name)
 }
 
 /**
+ * tg_put_nodes() - names the nodes of a grant to the board
+ * @to: Where the board reads them.
+ * @from: The nodes, one bit each.
+ */
+static inline void tg_put_nodes(__le64 to[4], const u64 from[4])
+{
+	u32 i;
+
+	for (i = 0; i < 4; i++)
+		to[i] = cpu_to_le64(from[i]);
+}
+
+/**
  * tg_gone() - whether the board is lost
  * @tg: Board.
  *
@@ -815,6 +902,17 @@ static inline int tg_name_length(const u8 *name)
 static inline bool tg_gone(const struct tg_device *tg)
 {
 	return READ_ONCE(tg->gone);
+}
+
+/**
+ * tg_minor() - the number of a board, as in its name
+ * @tg: Board.
+ *
+ * Return: N of /dev/telegraphosN.
+ */
+static inline u32 tg_minor(const struct tg_device *tg)
+{
+	return MINOR(tg->dev.devt);
 }
 
 /* main.c */
@@ -835,10 +933,10 @@ void tg_admin_wake(struct tg_device *tg);
 void tg_admin_collect(struct tg_device *tg, u32 n);
 int tg_admin(struct tg_device *tg, const struct tg_file *file, enum tg_admin_class class,
 	     const struct tg_admin_command *command,
-	     struct tg_admin_completion *result);
+	     struct tg_admin_result *result);
 int tg_admin_request(struct tg_device *tg, const struct tg_file *file,
 		     enum tg_admin_class class, const union tg_request *request,
-		     struct tg_admin_completion *result);
+		     struct tg_admin_result *result);
 int tg_admin_alone(struct tg_device *tg, const union tg_request *request,
 		   unsigned long end);
 bool tg_admin_memory_works(struct tg_device *tg);
@@ -876,6 +974,8 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle);
 void tg_object_put(struct tg_object *obj);
 void tg_object_discard(struct tg_object *obj);
 int tg_object_close(struct tg_file *file, u32 kind, u32 handle);
+void tg_object_kill_locked(struct tg_object *obj);
+void tg_object_end(struct tg_object *obj);
 void tg_file_close_objects(struct tg_file *file, unsigned long end);
 
 /* export.c */
@@ -892,18 +992,18 @@ int tg_segment_revoke(struct tg_segment *segment);
 int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 		      struct tg_segment **created);
 bool tg_segment_leave(struct tg_segment *segment);
+extern const struct tg_object_ops tg_segment_ops;
 
 /* import.c */
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
-		     struct tg_admin_completion *result);
+		     struct tg_admin_result *result);
 int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		     struct tg_remote **created);
 int tg_remote_create_own(const struct tg_segment *segment, u32 rights,
 			 struct tg_remote **created);
 int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status);
 int tg_remote_close_own(struct tg_remote *remote);
-bool tg_remote_leave(struct tg_remote *remote);
-void tg_remote_quiet(struct tg_remote *remote);
+extern const struct tg_object_ops tg_remote_ops;
 void tg_remote_orphan(struct tg_remote *remote, u32 status);
 void tg_remote_revive(struct tg_remote *remote);
 void tg_remote_event(struct tg_device *tg, u32 index, u64 value);
@@ -921,9 +1021,6 @@ void tg_zap_all(struct tg_device *tg);
 void tg_zap_context(struct tg_file *file);
 bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
-/* launch.c */
-int tg_launch(struct tg_file *file, struct tg_launch *arg);
-
 /* counter.c */
 int tg_counter_arm(struct tg_file *file, struct tg_counter *arg);
 int tg_counter_read(struct tg_file *file, struct tg_counter *arg);
@@ -938,13 +1035,15 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 int tg_queue_attach(struct tg_file *file, struct tg_queue *arg);
 int tg_queue_service(struct tg_file *file, u32 handle);
 int tg_queue_state(struct tg_file *file, struct tg_queue_state *arg);
-int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
-		 struct tg_queue_pop __user *user);
+int tg_queue_begin(struct tg_nqueue *queue);
+void tg_queue_done(struct tg_nqueue *queue);
+unsigned int tg_queue_patience(void);
+int tg_queue_before_pop(struct tg_nqueue *queue);
+int tg_queue_after_pop(struct tg_nqueue *queue, int err);
+int tg_queue_peek(struct tg_nqueue *queue, u64 *value);
+int tg_queue_take(struct tg_nqueue *queue);
 void tg_queue_event(struct tg_device *tg, u64 value);
-void tg_queue_quiet(struct tg_nqueue *queue);
-void tg_queue_end(struct tg_nqueue *queue);
-bool tg_queue_leave(struct tg_nqueue *queue);
-void tg_queue_free(struct tg_nqueue *queue);
+extern const struct tg_object_ops tg_queue_ops;
 void tg_queues_lost(struct tg_device *tg);
 
 /* replica.c */
@@ -958,9 +1057,7 @@ int tg_replica_move(struct tg_file *file, u32 handle);
 int tg_replica_state(struct tg_file *file, struct tg_replica_state *arg);
 void tg_replica_orphan(struct tg_replicated *replica, u32 status);
 void tg_replica_event(struct tg_device *tg, u32 home, u64 value);
-struct tg_remote *tg_replica_end(struct tg_replicated *replica);
-bool tg_replica_leave(struct tg_replicated *replica);
-void tg_replica_free(struct tg_replicated *replica);
+extern const struct tg_object_ops tg_replica_ops;
 
 /* replica_pages.c */
 int tg_replica_pages_init(struct tg_replicated *replica, u32 count, u32 home);
@@ -987,6 +1084,15 @@ bool tg_holder_gone(struct tg_nqueue *queue, u32 *owner);
 void tg_holders_evict(struct tg_nqueue *queue);
 void tg_holders_free(struct tg_nqueue *queue);
 int tg_queue_mmap(struct tg_nqueue *queue, struct vm_area_struct *vma);
+
+/* debugfs.c */
+void tg_debugfs_init(void);
+void tg_debugfs_exit(void);
+void tg_debugfs_add(struct tg_device *tg);
+void tg_debugfs_remove(struct tg_device *tg);
+
+/* ioctl.c */
+long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
 
 /* file.c */
 void tg_file_put(struct tg_file *file);

@@ -6,6 +6,7 @@
 #include <linux/moduleparam.h>
 
 #include "driver.h"
+#include "trace.h"
 
 #define TG_EVENTS_MIN 4
 #define TG_EVENTS_MAX 65536
@@ -65,6 +66,7 @@ static void tg_event_error(struct tg_device *tg, u64 error)
 
 static void tg_event_handle(struct tg_device *tg, u16 kind, u16 index, u64 value)
 {
+	trace_tg_event(tg, kind, index, value);
 	switch (kind) {
 	case TG_EVENT_ADMIN_DONE:
 		tg_admin_collect(tg, index);
@@ -128,11 +130,11 @@ void tg_events_consume(struct tg_device *tg)
 			u64 word, value;
 
 			/* {kind, index, seq}, written last. */
-			word = le64_to_cpu(READ_ONCE(*(__le64 __force *)&entry->kind));
+			word = le64_to_cpu(READ_ONCE(*(__le64 *)&entry->kind));
 			if (upper_32_bits(word) != events->consumed + 1)
 				break;
 			dma_rmb();
-			value = le64_to_cpu(READ_ONCE(*(__le64 __force *)&entry->value));
+			value = le64_to_cpu(READ_ONCE(entry->value));
 			events->consumed++;
 			tg_event_handle(tg, word & 0xffff, word >> 16 & 0xffff, value);
 		}

@@ -88,27 +88,28 @@ int tg_segment_grant(struct tg_segment *segment, const struct tg_export *arg,
 {
 	struct tg_device *tg = segment->obj.tg;
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_GRANT_SET,
-		.rights = arg->rights_owner | arg->rights_others,
+		.opcode = cpu_to_le32(TG_ADMIN_GRANT_SET),
+		.rights = cpu_to_le16(arg->rights_owner | arg->rights_others),
 	};
-	struct tg_admin_completion result;
-	u32 i;
+	struct tg_admin_result result;
+	u32 i, count;
 	int err;
 
-	memcpy(command.nodes, arg->nodes, sizeof(command.nodes));
+	tg_put_nodes(command.nodes, arg->nodes);
 	for (i = 0; i < segment->count; i = segment->granted) {
-		command.index = segment->first + i;
-		command.count = tg_segment_run(segment, i);
-		command.address = segment->memory->chunk[i].dma;
-		command.length = min_t(u64, arg->size - i * TG_UNIT, command.count * TG_UNIT);
-		command.generation = *generation;
+		count = tg_segment_run(segment, i);
+		command.index = cpu_to_le32(segment->first + i);
+		command.count = cpu_to_le32(count);
+		command.address = cpu_to_le64(segment->memory->chunk[i].dma);
+		command.length = cpu_to_le64(min_t(u64, arg->length - i * TG_UNIT, count * TG_UNIT));
+		command.generation = cpu_to_le64(*generation);
 		err = tg_admin(tg, segment->obj.file, TG_ADMIN_QUICK, &command, &result);
 		if (err)
 			return err;
 		if (result.status != TG_OK)
 			return tg_status_to_errno(result.status);
 		*generation = result.generation;
-		segment->granted = i + command.count;
+		segment->granted = i + count;
 	}
 	return 0;
 }
@@ -125,16 +126,16 @@ int tg_segment_announce(struct tg_segment *segment, const struct tg_export *arg,
 			u64 generation)
 {
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_SEGMENT_PUBLISH,
-		.rights_owner = arg->rights_owner,
-		.rights_others = arg->rights_others,
-		.uid = from_kuid(&init_user_ns, current_fsuid()),
-		.index = segment->first,
-		.count = segment->count,
-		.generation = generation,
-		.length = arg->size,
+		.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_PUBLISH),
+		.rights_owner = cpu_to_le16(arg->rights_owner),
+		.rights_others = cpu_to_le16(arg->rights_others),
+		.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
+		.index = cpu_to_le32(segment->first),
+		.count = cpu_to_le32(segment->count),
+		.generation = cpu_to_le64(generation),
+		.length = cpu_to_le64(arg->length),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	memcpy(command.secret, arg->secret, sizeof(command.secret));
@@ -184,17 +185,17 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 	int err;
 
 	*created = NULL;
-	if (!arg->size || arg->size > 1ULL << tg->offset_bits ||
+	if (!arg->length || arg->length > 1ULL << tg->offset_bits ||
 	    (arg->rights_owner | arg->rights_others) & ~TG_RIGHTS_ALL)
 		return -EINVAL;
-	count = DIV_ROUND_UP(arg->size, TG_UNIT);
+	count = DIV_ROUND_UP(arg->length, TG_UNIT);
 	if (count > tg->export_pages)
 		return -ENOSPC;
 
 	segment = kzalloc(sizeof(*segment), GFP_KERNEL_ACCOUNT);
 	if (!segment)
 		return -ENOMEM;
-	err = tg_segment_init(segment, file, TG_MMAP_EXPORT, arg->name, arg->size);
+	err = tg_segment_init(segment, file, TG_MMAP_EXPORT, arg->name, arg->length);
 	if (err) {
 		kfree(segment);
 		return err;
@@ -220,11 +221,11 @@ int tg_segment_create(struct tg_file *file, const struct tg_export *arg,
 int tg_segment_revoke(struct tg_segment *segment)
 {
 	struct tg_admin_command clear = {
-		.opcode = TG_ADMIN_GRANT_CLEAR,
-		.index = segment->first,
-		.count = segment->granted,
+		.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.index = cpu_to_le32(segment->first),
+		.count = cpu_to_le32(segment->granted),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	if (!segment->granted)
@@ -246,8 +247,8 @@ int tg_segment_revoke(struct tg_segment *segment)
  */
 int tg_segment_withdraw(struct tg_segment *segment)
 {
-	struct tg_admin_command withdraw = { .opcode = TG_ADMIN_SEGMENT_WITHDRAW };
-	struct tg_admin_completion result;
+	struct tg_admin_command withdraw = { .opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW) };
+	struct tg_admin_result result;
 	int err;
 
 	if (!segment->published)
@@ -286,3 +287,19 @@ bool tg_segment_leave(struct tg_segment *segment)
 	}
 	return true;
 }
+
+static bool tg_export_leave(struct tg_object *obj)
+{
+	return tg_segment_leave(tg_segment_of(obj));
+}
+
+static void tg_export_free(struct tg_object *obj)
+{
+	kfree(tg_segment_of(obj));
+}
+
+const struct tg_object_ops tg_segment_ops = {
+	.table = offsetof(struct tg_device, segments),
+	.leave = tg_export_leave,
+	.free = tg_export_free,
+};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The character device. */
+/* The character device: open files and their contexts, and what is read and waited for. */
 #include <linux/eventfd.h>
 #include <linux/poll.h>
 #include <linux/random.h>
@@ -52,11 +52,11 @@ static void tg_context_free(struct tg_file *file, u32 context, bool number)
 static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 {
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_CONTEXT_OPEN,
-		.address = file->status->chunk[0].dma,
-		.key = file->key,
+		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_OPEN),
+		.address = cpu_to_le64(file->status->chunk[0].dma),
+		.key = cpu_to_le64(file->key),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int context, err;
 	u32 start = 0;
 
@@ -64,7 +64,7 @@ static int tg_context_open(struct tg_device *tg, struct tg_file *file)
 		context = tg_context_take(file, start);
 		if (context < 0)
 			return context;
-		command.context = context;
+		command.context = cpu_to_le16(context);
 		file->context = context;
 		err = tg_admin(tg, file, TG_ADMIN_QUICK, &command, &result);
 		if (err) {
@@ -181,11 +181,11 @@ static void tg_file_work(struct work_struct *work)
 {
 	struct tg_file *file = container_of(work, struct tg_file, work);
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_CONTEXT_CLOSE,
-		.context = file->context,
+		.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE),
+		.context = cpu_to_le16(file->context),
 	};
 	struct tg_device *tg = file->tg;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 
 	/* Those that ended its objects are about to return; no others come. */
 	destroy_workqueue(file->workers);
@@ -352,311 +352,6 @@ static __poll_t tg_poll(struct file *filp, struct poll_table_struct *table)
 		events |= EPOLLPRI | EPOLLERR | EPOLLHUP;
 	up_read(&tg->map_lock);
 	return events;
-}
-
-/*
- * Printable ASCII, NUL-padded, not empty: it is written to logs, and no two names look
- * alike. The board refuses others, too.
- */
-static bool tg_name_is_valid(const u8 name[64])
-{
-	size_t length = strnlen(name, 64);
-	size_t i;
-
-	for (i = 0; i < length; i++) {
-		if (name[i] < ' ' || name[i] > '~')
-			return false;
-	}
-	return length && length < 64 && !memchr_inv(name + length, 0, 64 - length);
-}
-
-static int tg_ioctl_info(struct tg_file *file, struct tg_info *arg)
-{
-	struct tg_device *tg = file->tg;
-
-	memset(arg, 0, sizeof(*arg));
-	arg->abi = TG_ABI_VERSION;
-	arg->node = tg->node;
-	arg->nodes = tg->nodes;
-	arg->unit_shift = TG_UNIT_SHIFT;
-	arg->window_size = 1ULL << tg->offset_bits;
-	arg->incarnation = readl(tg->regs + TG_REG_INCARNATION);
-	arg->link_up = !!(readl(tg->regs + TG_REG_STATUS) & TG_STATUS_LINK_UP);
-	arg->context = file->context;
-	arg->counters = tg->counter_limit;
-	/* Only to who has opened the file: nobody else has this descriptor. */
-	arg->key = file->key;
-	return 0;
-}
-
-static long tg_ioctl_export(struct tg_file *file, struct tg_export *arg, void __user *user)
-{
-	struct tg_segment *segment = NULL;
-	struct tg_device *tg = file->tg;
-	int err;
-
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_segment_create(file, arg, &segment);
-	up_read(&tg->op_lock);
-	if (!err) {
-		arg->handle = segment->obj.handle;
-		arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
-		if (copy_to_user(user, arg, sizeof(*arg)))
-			err = -EFAULT;
-		else
-			tg_object_publish(&segment->obj);
-	}
-	if (err && segment)
-		tg_object_discard(&segment->obj);
-	return err;
-}
-
-static long tg_ioctl_import(struct tg_file *file, struct tg_import *arg, void __user *user)
-{
-	struct tg_remote *remote = NULL;
-	struct tg_device *tg = file->tg;
-	int err;
-
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_remote_create(file, arg, &remote);
-	up_read(&tg->op_lock);
-	if (!err) {
-		arg->size = remote->obj.size;
-		arg->handle = remote->obj.handle;
-		arg->offset = tg_mmap_offset(remote->rights == TG_RIGHT_ENQUEUE ?
-					     TG_MMAP_ENQUEUE : TG_MMAP_IMPORT, arg->handle);
-	}
-	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
-		err = -EFAULT;
-	if (!err)
-		tg_object_publish(&remote->obj);
-	else if (remote)
-		tg_object_discard(&remote->obj);
-	return err;
-}
-
-static long tg_ioctl_queue_create(struct tg_file *file, struct tg_queue *arg,
-				  void __user *user)
-{
-	struct tg_nqueue *queue = NULL;
-	struct tg_device *tg = file->tg;
-	int err;
-
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_queue_create(file, arg, &queue);
-	up_read(&tg->op_lock);
-	if (!err && copy_to_user(user, arg, sizeof(*arg)))
-		err = -EFAULT;
-	if (!err)
-		tg_object_publish(&queue->seg.obj);
-	else if (queue)
-		tg_object_discard(&queue->seg.obj);
-	return err;
-}
-
-static long tg_ioctl_replicate(struct tg_file *file, struct tg_replica *arg, void __user *user)
-{
-	struct tg_replicated *replica = NULL;
-	struct tg_device *tg = file->tg;
-	int err;
-
-	if (!tg_name_is_valid(arg->name))
-		return -EINVAL;
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_replicate(file, arg, &replica);
-	up_read(&tg->op_lock);
-	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
-		err = -EFAULT;
-	if (!replica)
-		return err;
-	if (err)
-		tg_object_discard(&replica->seg.obj);
-	else
-		tg_replica_publish(replica);
-	return err;
-}
-
-static long tg_ioctl_counter_arm(struct tg_file *file, struct tg_counter *arg,
-				 void __user *user)
-{
-	struct tg_device *tg = file->tg;
-	int err;
-
-	down_read(&tg->op_lock);
-	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(file, arg);
-	up_read(&tg->op_lock);
-	/* Another process may decide how long a fault takes: no lock is held here. */
-	if (err || !copy_to_user(user, arg, sizeof(*arg)))
-		return err;
-	/* No process knows its number; its own one by now, if one has guessed it. */
-	down_read(&tg->op_lock);
-	if (!tg_gone(tg))
-		tg_counter_disarm(file, arg);
-	up_read(&tg->op_lock);
-	return -EFAULT;
-}
-
-static long tg_ioctl_launch(struct tg_file *file, struct tg_launch *arg, void __user *user)
-{
-	int err = tg_launch(file, arg);
-
-	/* The status is for whoever wants to know more than errno says. */
-	if (copy_to_user(user, arg, sizeof(*arg)) && !err)
-		err = -EFAULT;
-	return err;
-}
-
-/*
- * TG_IOCTL_NOTIFY: an eventfd for CONTEXT events, in place of the one before.
- * It is signalled at once if there were some since the last read(), so that none
- * falls between; and when the board is lost.
- */
-static int tg_ioctl_notify(struct tg_file *file, const struct tg_notify *arg)
-{
-	struct eventfd_ctx *notify = NULL;
-	struct tg_device *tg = file->tg;
-
-	if (arg->reserved)
-		return -EINVAL;
-	if (arg->eventfd != -1) {
-		notify = eventfd_ctx_fdget(arg->eventfd);
-		if (IS_ERR(notify))
-			return PTR_ERR(notify);
-	}
-	mutex_lock(&tg->lock);
-	swap(file->notify, notify);
-	if (file->notify && (tg_gone(tg) || atomic64_read(&file->events)))
-		tg_eventfd_signal(file->notify);
-	mutex_unlock(&tg->lock);
-	if (notify)
-		eventfd_ctx_put(notify);
-	return 0;
-}
-
-static long tg_ioctl_close(struct tg_file *file, u32 kind, const struct tg_handle *arg)
-{
-	return arg->reserved ? -EINVAL : tg_object_close(file, kind, arg->handle);
-}
-
-static long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long user_arg)
-{
-	void __user *user = (void __user *)user_arg;
-	struct tg_file *file = filp->private_data;
-	struct tg_device *tg = file->tg;
-	union {
-		struct tg_info info;
-		struct tg_export export;
-		struct tg_import import;
-		struct tg_handle handle;
-		struct tg_import_state state;
-		struct tg_launch launch;
-		struct tg_counter counter;
-		struct tg_notify notify;
-		struct tg_queue queue;
-		struct tg_queue_state queue_state;
-		struct tg_queue_pop queue_pop;
-		struct tg_replica replica;
-		struct tg_replica_state replica_state;
-	} arg;
-	int err;
-
-	if (_IOC_TYPE(cmd) != _IOC_TYPE(TG_IOCTL_INFO) || _IOC_SIZE(cmd) > sizeof(arg))
-		return -ENOTTY;
-	if (copy_from_user(&arg, user, _IOC_SIZE(cmd)))
-		return -EFAULT;
-
-	switch (cmd) {
-	case TG_IOCTL_INFO:
-		down_read(&tg->op_lock);
-		err = tg_gone(tg) ? -ENODEV : tg_ioctl_info(file, &arg.info);
-		up_read(&tg->op_lock);
-		break;
-	case TG_IOCTL_EXPORT:
-		return tg_ioctl_export(file, &arg.export, user);
-	case TG_IOCTL_IMPORT:
-		return tg_ioctl_import(file, &arg.import, user);
-	case TG_IOCTL_LAUNCH:
-		return tg_ioctl_launch(file, &arg.launch, user);
-	case TG_IOCTL_UNEXPORT:
-		return tg_ioctl_close(file, TG_MMAP_EXPORT, &arg.handle);
-	case TG_IOCTL_UNIMPORT:
-		return tg_ioctl_close(file, TG_MMAP_IMPORT, &arg.handle);
-	case TG_IOCTL_QUEUE_DESTROY:
-		return tg_ioctl_close(file, TG_MMAP_QUEUE, &arg.handle);
-	case TG_IOCTL_QUEUE_CREATE:
-		return tg_ioctl_queue_create(file, &arg.queue, user);
-	case TG_IOCTL_QUEUE_ATTACH:
-		err = tg_queue_attach(file, &arg.queue);
-		break;
-	case TG_IOCTL_QUEUE_SERVICE:
-		return arg.handle.reserved ? -EINVAL : tg_queue_service(file, arg.handle.handle);
-	case TG_IOCTL_QUEUE_STATE:
-		err = tg_queue_state(file, &arg.queue_state);
-		break;
-	case TG_IOCTL_QUEUE_POP:
-		return tg_queue_pop(file, &arg.queue_pop, user);
-	case TG_IOCTL_REPLICATE:
-		return tg_ioctl_replicate(file, &arg.replica, user);
-	case TG_IOCTL_REPLICA_LEAVE:
-		return tg_ioctl_close(file, TG_MMAP_REPLICA, &arg.handle);
-	case TG_IOCTL_REPLICA_STATE:
-		if (arg.replica_state.reserved)
-			return -EINVAL;
-		err = tg_replica_state(file, &arg.replica_state);
-		break;
-	case TG_IOCTL_REPLICA_ADOPT:
-		if (arg.handle.reserved)
-			return -EINVAL;
-		down_read(&tg->op_lock);
-		err = tg_gone(tg) ? -ENODEV : tg_replica_adopt(file, arg.handle.handle);
-		up_read(&tg->op_lock);
-		break;
-	case TG_IOCTL_REPLICA_MOVE:
-		if (arg.handle.reserved)
-			return -EINVAL;
-		down_read(&tg->op_lock);
-		err = tg_gone(tg) ? -ENODEV : tg_replica_move(file, arg.handle.handle);
-		up_read(&tg->op_lock);
-		break;
-	case TG_IOCTL_STATE:
-		if (arg.state.reserved)
-			return -EINVAL;
-		err = tg_remote_state(file, &arg.state);
-		break;
-	case TG_IOCTL_ACK:
-		if (arg.handle.reserved)
-			return -EINVAL;
-		down_read(&tg->op_lock);
-		err = tg_gone(tg) ? -ENODEV : tg_remote_ack(file, arg.handle.handle);
-		up_read(&tg->op_lock);
-		break;
-	case TG_IOCTL_COUNTER_ARM:
-		return tg_ioctl_counter_arm(file, &arg.counter, user);
-	case TG_IOCTL_COUNTER_READ:
-		down_read(&tg->op_lock);
-		err = tg_gone(tg) ? -ENODEV : tg_counter_read(file, &arg.counter);
-		up_read(&tg->op_lock);
-		break;
-	case TG_IOCTL_COUNTER_DISARM:
-		down_read(&tg->op_lock);
-		err = tg_gone(tg) ? -ENODEV : tg_counter_disarm(file, &arg.counter);
-		up_read(&tg->op_lock);
-		break;
-	case TG_IOCTL_NOTIFY:
-		err = tg_ioctl_notify(file, &arg.notify);
-		break;
-	default:
-		return -ENOTTY;
-	}
-	if (!err && copy_to_user(user, &arg, _IOC_SIZE(cmd)))
-		err = -EFAULT;
-	return err;
 }
 
 const struct file_operations tg_fops = {

@@ -52,14 +52,14 @@ static int tg_remote_take_slots(struct tg_device *tg, struct tg_remote *remote, 
  * Return: 0 or a negative errno.
  */
 int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
-		     struct tg_admin_completion *result)
+		     struct tg_admin_result *result)
 {
 	struct tg_device *tg = file->tg;
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_LOOKUP,
-		.node = arg->node,
-		.rights = arg->rights,
-		.uid = from_kuid(&init_user_ns, current_fsuid()),
+		.opcode = cpu_to_le32(TG_ADMIN_LOOKUP),
+		.node = cpu_to_le16(arg->node),
+		.rights = cpu_to_le16(arg->rights),
+		.uid = cpu_to_le32(from_kuid(&init_user_ns, current_fsuid())),
 	};
 	int err;
 
@@ -94,19 +94,19 @@ int tg_remote_lookup(struct tg_file *file, struct tg_import *arg,
 static int tg_remote_set(struct tg_remote *remote, u64 generation, u32 *status)
 {
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_IMPORT_SET,
-		.node = remote->node,
-		.context = remote->obj.file->context,
-		.import = remote->obj.handle,
-		.rights = remote->rights,
-		.index = remote->slot,
-		.count = remote->count,
-		.page = remote->page,
-		.taken = remote->taken,
-		.generation = generation,
-		.length = remote->obj.size,
+		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_SET),
+		.node = cpu_to_le16(remote->node),
+		.context = cpu_to_le16(remote->obj.file->context),
+		.import = cpu_to_le16(remote->obj.handle),
+		.rights = cpu_to_le16(remote->rights),
+		.index = cpu_to_le32(remote->slot),
+		.count = cpu_to_le32(remote->count),
+		.page = cpu_to_le32(remote->page),
+		.taken = cpu_to_le32(remote->taken),
+		.generation = cpu_to_le64(generation),
+		.length = cpu_to_le64(remote->obj.size),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	enum tg_admin_class class;
 	int err;
 
@@ -163,14 +163,14 @@ int tg_remote_create(struct tg_file *file, struct tg_import *arg,
 		     struct tg_remote **created)
 {
 	struct tg_device *tg = file->tg;
-	struct tg_admin_completion found;
+	struct tg_admin_result found;
 	struct tg_remote *remote;
 	int err;
 
 	*created = NULL;
 	arg->status = TG_OK;
 	arg->width = 0;
-	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved || arg->reserved2)
+	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved)
 		return -EINVAL;
 	/* A queue's senders reach nothing but its enqueue aperture (E14). */
 	if (arg->rights & TG_RIGHT_ENQUEUE && arg->rights != TG_RIGHT_ENQUEUE)
@@ -267,11 +267,11 @@ int tg_remote_open_own(struct tg_remote *remote, u64 generation, u32 *status)
 static bool tg_remote_clear(struct tg_remote *remote)
 {
 	struct tg_admin_command clear = {
-		.opcode = TG_ADMIN_IMPORT_CLEAR,
-		.import = remote->obj.handle,
+		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR),
+		.import = cpu_to_le16(remote->obj.handle),
 	};
 	struct tg_device *tg = remote->obj.tg;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 
 	for (;;) {
 		if (tg_admin(tg, remote->obj.file, TG_ADMIN_DRAIN, &clear, &result))
@@ -305,16 +305,10 @@ int tg_remote_close_own(struct tg_remote *remote)
 	return 0;
 }
 
-/**
- * tg_remote_leave() - takes an import off the board
- * @remote: Import, finished or not, mapped nowhere. The caller holds op_lock
- *	for reading.
- *
- * Return: True if the board knows nothing of it any more.
- */
-bool tg_remote_leave(struct tg_remote *remote)
+static bool tg_remote_leave(struct tg_object *obj)
 {
-	struct tg_device *tg = remote->obj.tg;
+	struct tg_remote *remote = tg_remote_of(obj);
+	struct tg_device *tg = obj->tg;
 
 	tg_counters_end(remote);
 	if (tg_gone(tg))
@@ -353,15 +347,33 @@ static void tg_remote_unalert(struct tg_remote *remote)
 	}
 }
 
-/**
- * tg_remote_quiet() - an import is closed: nothing waits for it or reports it
- * @remote: Import. The caller holds map_lock for writing.
- */
-void tg_remote_quiet(struct tg_remote *remote)
+/* Nothing waits for it or reports it any more. */
+static void tg_remote_quiet(struct tg_object *obj)
 {
+	struct tg_remote *remote = tg_remote_of(obj);
+
 	tg_remote_unalert(remote);
 	wake_up_all(&remote->wait);
 }
+
+static bool tg_remote_is_part(struct tg_object *obj)
+{
+	return tg_remote_is_own(tg_remote_of(obj));
+}
+
+static void tg_remote_free(struct tg_object *obj)
+{
+	kfree(tg_remote_of(obj));
+}
+
+const struct tg_object_ops tg_remote_ops = {
+	.table = offsetof(struct tg_device, remotes),
+	.charged = true,
+	.is_part = tg_remote_is_part,
+	.quiet = tg_remote_quiet,
+	.leave = tg_remote_leave,
+	.free = tg_remote_free,
+};
 
 static bool tg_status_is_fatal(u32 status)
 {
@@ -545,11 +557,11 @@ int tg_remote_ack(struct tg_file *file, u32 handle)
 {
 	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_IMPORT_ACK,
-		.import = handle,
+		.opcode = cpu_to_le32(TG_ADMIN_IMPORT_ACK),
+		.import = cpu_to_le16(handle),
 	};
 	struct tg_device *tg = file->tg;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	bool dead;
 	int err;
 

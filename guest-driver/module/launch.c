@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Operations the kernel launches for a process (TG_IOCTL_LAUNCH), in two styles.
- * Both are there to be compared with what a process does without the kernel.
+ * Both are there to be compared with what a process does without the kernel, and part of
+ * telegraphos_lab.ko, which is loaded for that only.
  *
  * TG_STYLE_PLAIN: a command to the board, as for anything else.
  *
@@ -46,6 +47,7 @@
 #include <linux/uaccess.h>
 
 #include "driver.h"
+#include "lab.h"
 
 /* How long the others may take to stand, and how often this is tried. */
 #define TG_STAND_LIMIT (20 * NSEC_PER_MSEC)
@@ -66,6 +68,13 @@
 
 /* One at a time on all boards: two that stop each other would never meet. */
 static DEFINE_MUTEX(tg_special_lock);
+
+/* Numbers the launches in special mode. */
+static atomic64_t tg_cookies;
+
+/* Those that are under way: each has its context's slot to itself. */
+static LIST_HEAD(tg_launches);
+static DEFINE_SPINLOCK(tg_launches_lock);
 
 /**
  * struct tg_standstill - every processor but one stands still
@@ -91,7 +100,9 @@ struct tg_touch {
 
 /**
  * struct tg_special - a launch in special mode
+ * @node: In tg_launches.
  * @file: Whose context.
+ * @slot: Slot of the context.
  * @registers: Launch registers of the context's slot.
  * @enter: Value of SPECIAL.
  * @touch: The arguments, in order.
@@ -103,7 +114,9 @@ struct tg_touch {
  * @word: Value of LAUNCH.
  */
 struct tg_special {
+	struct list_head node;
 	struct tg_file *file;
+	u32 slot;
 	void __iomem *registers;
 	u64 enter;
 	struct tg_touch touch[2];
@@ -164,19 +177,19 @@ static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
 	bool copy = tg_launch_op(arg) == TG_OP_COPY;
 	union tg_request request = {
 		.launch = {
-			.opcode = TG_ADMIN_LAUNCH,
-			.context = file->context,
-			.target = arg->target,
-			.source = copy ? arg->source : 0,
-			.operation = arg->operation,
-			.target_offset = arg->target_address,
-			.source_offset = copy ? arg->source_address : 0,
-			.length = copy ? arg->length : 0,
-			.operand = arg->operand,
-			.compare = arg->compare,
+			.opcode = cpu_to_le32(TG_ADMIN_LAUNCH),
+			.context = cpu_to_le16(file->context),
+			.target = cpu_to_le16(arg->target),
+			.source = cpu_to_le16(copy ? arg->source : 0),
+			.operation = cpu_to_le16(arg->operation),
+			.target_offset = cpu_to_le64(arg->target_address),
+			.source_offset = cpu_to_le64(copy ? arg->source_address : 0),
+			.length = cpu_to_le64(copy ? arg->length : 0),
+			.operand = cpu_to_le64(arg->operand),
+			.compare = cpu_to_le64(arg->compare),
 		},
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	err = tg_launch_import(file, arg, arg->target);
@@ -401,8 +414,8 @@ static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cook
 			   u32 *status)
 {
 	struct tg_status_page *page = page_address(file->status->chunk[0].page);
-	__le64 *done = (__le64 __force *)&page->done[arg->slot];
-	__le64 *value = (__le64 __force *)&page->value[arg->slot];
+	__le64 *done = &page->done[arg->slot];
+	__le64 *value = &page->value[arg->slot];
 	u64 spin_end = ktime_get_mono_fast_ns() + TG_DONE_SPIN;
 	unsigned long pause = TG_DONE_SLEEP_MIN;
 	unsigned long begun = jiffies;
@@ -434,14 +447,37 @@ static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cook
 	}
 }
 
+/* Whether the slot was free. */
+static bool tg_special_take_slot(struct tg_special *special)
+{
+	const struct tg_special *other;
+	bool taken = false;
+
+	spin_lock(&tg_launches_lock);
+	list_for_each_entry(other, &tg_launches, node)
+		taken |= other->file == special->file && other->slot == special->slot;
+	if (!taken)
+		list_add(&special->node, &tg_launches);
+	spin_unlock(&tg_launches_lock);
+	return !taken;
+}
+
+static void tg_special_give_slot(struct tg_special *special)
+{
+	spin_lock(&tg_launches_lock);
+	list_del(&special->node);
+	spin_unlock(&tg_launches_lock);
+}
+
 static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 {
 	u64 cookie = TG_COOKIE_KERNEL |
-		     (atomic64_inc_return(&file->cookies) & (TG_COOKIE_KERNEL - 1));
+		     (atomic64_inc_return(&tg_cookies) & (TG_COOKIE_KERNEL - 1));
 	bool copy = tg_launch_op(arg) == TG_OP_COPY;
 	struct tg_device *tg = file->tg;
 	struct tg_special special = {
 		.file = file,
+		.slot = arg->slot,
 		.touch[0].address = u64_to_user_ptr(arg->target_address),
 		.touch[1].address = u64_to_user_ptr(arg->source_address),
 		.touches = copy ? 2 : 1,
@@ -467,7 +503,7 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 	special.word = (u64)tg_launch_op(arg) << 56 |
 		       (u64)(arg->operation >> 8) << 48 | cookie;
 
-	if (test_and_set_bit(arg->slot, file->special_slots))
+	if (!tg_special_take_slot(&special))
 		return -EBUSY;
 	err = tg_special_launch(&special);
 	if (!err) {
@@ -476,7 +512,7 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
 		err = tg_gone(tg) ? -ENODEV : tg_special_wait(file, arg, cookie, &status);
 		up_read(&tg->op_lock);
 	}
-	clear_bit(arg->slot, file->special_slots);
+	tg_special_give_slot(&special);
 	return err ? err : tg_launch_status(arg, status);
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Finds boards and lets them go. */
 #include <linux/delay.h>
-#include <linux/dma-map-ops.h>
+#include <linux/dma-mapping.h>
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/mount.h>
+#include <linux/property.h>
 #include <linux/pseudo_fs.h>
 #include <linux/slab.h>
 
@@ -118,6 +119,7 @@ void tg_device_check(struct tg_device *tg, unsigned long since)
 		WRITE_ONCE(tg->heard, jiffies);
 	}
 }
+EXPORT_SYMBOL_NS_GPL(tg_device_check, TG_LAB_NS);
 
 /* A process that only stores, or polls, asks nobody whether the board still lives. */
 #define TG_WATCH_INTERVAL (2 * HZ)
@@ -127,11 +129,11 @@ static void tg_watch(struct work_struct *work)
 	struct tg_device *tg = container_of(to_delayed_work(work), struct tg_device, watch);
 	/* The last page is never granted: this does nothing. */
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_GRANT_CLEAR,
-		.index = tg->export_pages - 1,
-		.count = 1,
+		.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+		.index = cpu_to_le32(tg->export_pages - 1),
+		.count = cpu_to_le32(1),
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 
 	down_read(&tg->op_lock);
 	if (!tg_gone(tg) && !tg_admin(tg, NULL, TG_ADMIN_QUICK, &command, &result) &&
@@ -268,8 +270,8 @@ static int tg_revoke_all(struct tg_device *tg, unsigned long end)
 {
 	union tg_request request = {
 		.command = {
-			.opcode = TG_ADMIN_GRANT_CLEAR,
-			.count = tg->export_pages,
+			.opcode = cpu_to_le32(TG_ADMIN_GRANT_CLEAR),
+			.count = cpu_to_le32(tg->export_pages),
 		},
 	};
 
@@ -300,7 +302,7 @@ static bool tg_withdraw_all(struct tg_device *tg, struct xarray *segments,
 			    unsigned long end)
 {
 	union tg_request request = {
-		.command.opcode = TG_ADMIN_SEGMENT_WITHDRAW,
+		.command.opcode = cpu_to_le32(TG_ADMIN_SEGMENT_WITHDRAW),
 	};
 	struct tg_object *obj;
 	unsigned long i;
@@ -334,23 +336,23 @@ static bool tg_take_down(struct tg_device *tg)
 	    !tg_withdraw_all(tg, &tg->queues, end) ||
 	    !tg_withdraw_all(tg, &tg->replicas, end))
 		return false;
-	request.counter.opcode = TG_ADMIN_COUNTER_SET;
+	request.counter.opcode = cpu_to_le32(TG_ADMIN_COUNTER_SET);
 	for (i = 0; i < tg->counter_limit; i++) {
-		request.counter.index = i;
+		request.counter.index = cpu_to_le32(i);
 		if (tg->counters[i].remote && tg_admin_alone(tg, &request, end))
 			return false;
 	}
 	memset(&request, 0, sizeof(request));
-	request.command.opcode = TG_ADMIN_IMPORT_CLEAR;
+	request.command.opcode = cpu_to_le32(TG_ADMIN_IMPORT_CLEAR);
 	xa_for_each(&tg->remotes, i, obj) {
-		request.command.import = obj->handle;
+		request.command.import = cpu_to_le16(obj->handle);
 		if (tg_remote_of(obj)->set && tg_admin_alone(tg, &request, end))
 			return false;
 	}
 	memset(&request, 0, sizeof(request));
-	request.command.opcode = TG_ADMIN_CONTEXT_CLOSE;
+	request.command.opcode = cpu_to_le32(TG_ADMIN_CONTEXT_CLOSE);
 	for_each_set_bit(i, tg->contexts_used, tg->contexts) {
-		request.command.context = i;
+		request.command.context = cpu_to_le16(i);
 		if (tg_admin_alone(tg, &request, end))
 			return false;
 	}
@@ -431,6 +433,20 @@ err_put:
 	return ERR_PTR(err);
 }
 
+/*
+ * Whether processes see what the board writes: they cannot synchronise caches. Before 6.10
+ * dma_need_sync() says yes of everything behind an IOMMU; then firmware is asked.
+ */
+static bool tg_is_coherent(struct tg_device *tg)
+{
+	struct pci_host_bridge *bridge = pci_find_host_bridge(tg->pdev->bus);
+
+	return !dma_need_sync(&tg->pdev->dev, tg->admin.dma) ||
+	       device_get_dma_attr(&bridge->dev) == DEV_DMA_COHERENT ||
+	       (bridge->dev.parent &&
+		device_get_dma_attr(bridge->dev.parent) == DEV_DMA_COHERENT);
+}
+
 static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct tg_device *tg;
@@ -450,11 +466,6 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
 	if (err)
 		goto err_regions;
-	if (!dev_is_dma_coherent(&pdev->dev)) {
-		dev_err(&pdev->dev, "not cache-coherent: processes could not see what the board writes\n");
-		err = -ENODEV;
-		goto err_regions;
-	}
 	tg->regs = pci_iomap(pdev, TG_BAR_REGS, TG_BAR0_SIZE);
 	if (!tg->regs) {
 		dev_err(&pdev->dev, "cannot map BAR0 %pR\n", &pdev->resource[TG_BAR_REGS]);
@@ -487,6 +498,11 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = tg_admin_init(tg);
 	if (err)
 		goto err_unmap;
+	err = -ENODEV;
+	if (!tg_is_coherent(tg)) {
+		dev_err(&pdev->dev, "not cache-coherent: processes could not see what the board writes; expected a coherent host bridge: use another machine type for the virtual machine\n");
+		goto err_admin;
+	}
 	err = tg_events_init(tg);
 	if (err)
 		goto err_admin;
@@ -518,6 +534,7 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = cdev_device_add(&tg->cdev, &tg->dev);
 	if (err)
 		goto err_stop;
+	tg_debugfs_add(tg);
 	dev_info(&pdev->dev, "%s: node %u of %u, window %llu KiB per node, %s\n",
 		 dev_name(&tg->dev), tg->node, tg->nodes, 1ULL << (tg->offset_bits - 10),
 		 pdev->msix_enabled ? "MSI-X" : "MSI");
@@ -569,6 +586,7 @@ static void tg_remove(struct pci_dev *pdev)
 {
 	struct tg_device *tg = pci_get_drvdata(pdev);
 
+	tg_debugfs_remove(tg);
 	cdev_device_del(&tg->cdev, &tg->dev);
 	tg_stop(tg);
 	cancel_delayed_work_sync(&tg->watch);
@@ -644,12 +662,14 @@ static int __init tg_init(void)
 	err = alloc_chrdev_region(&tg_devt, 0, TG_MINORS, TG_NAME);
 	if (err)
 		goto err_class;
+	tg_debugfs_init();
 	err = pci_register_driver(&tg_driver);
 	if (err)
-		goto err_chrdev;
+		goto err_debugfs;
 	return 0;
 
-err_chrdev:
+err_debugfs:
+	tg_debugfs_exit();
 	unregister_chrdev_region(tg_devt, TG_MINORS);
 err_class:
 	class_unregister(&tg_class);
@@ -665,6 +685,7 @@ err_workers:
 static void __exit tg_exit(void)
 {
 	pci_unregister_driver(&tg_driver);
+	tg_debugfs_exit();
 	/* The last teardowns. A file's workers end before its context does. */
 	wait_event(tg_files_gone, !atomic_read(&tg_files));
 	/* After these nothing holds a board any more, and nothing of this code runs. */

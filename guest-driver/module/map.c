@@ -31,6 +31,7 @@
 
 #include "compat.h"
 #include "driver.h"
+#include "trace.h"
 
 #define TG_PGOFF_KIND_SHIFT (TG_MMAP_KIND_SHIFT - PAGE_SHIFT)
 #define TG_PGOFF_HANDLE_SHIFT (TG_MMAP_HANDLE_SHIFT - PAGE_SHIFT)
@@ -266,6 +267,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	switch (kind) {
 	case TG_MMAP_CONTEXT:
 		if (file->congested) {
+			trace_tg_fault(tg, vmf, VM_FAULT_RETRY);
 			up_read(&tg->map_lock);
 			return tg_fault_context(vmf, file);
 		}
@@ -280,6 +282,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_REPLICA:
 		unit = page / (TG_UNIT >> PAGE_SHIFT);
 		if (!tg_replica_page_see(tg_replica_of(obj), unit, &tries)) {
+			trace_tg_fault(tg, vmf, VM_FAULT_RETRY);
 			up_read(&tg->map_lock);
 			return tg_fault_invalid(vmf, tg_replica_of(obj), unit, tries);
 		}
@@ -291,6 +294,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	case TG_MMAP_REPLICA_WINDOW:
 		remote = tg_remote_of(obj);
 		if (remote->state & TG_STATE_CONGESTED) {
+			trace_tg_fault(tg, vmf, VM_FAULT_RETRY);
 			up_read(&tg->map_lock);
 			return tg_fault_congested(vmf, remote);
 		}
@@ -301,6 +305,7 @@ static vm_fault_t tg_fault(struct vm_fault *vmf)
 	}
 	ret = vmf_insert_pfn(vma, vmf->address, pfn);
 out:
+	trace_tg_fault(tg, vmf, ret);
 	up_read(&tg->map_lock);
 	return ret;
 }
@@ -341,6 +346,7 @@ bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *fi
 	return vma->vm_ops == &tg_vm_ops && vma->vm_file->private_data == file &&
 	       (kind == TG_MMAP_IMPORT || kind == TG_MMAP_REPLICA_WINDOW);
 }
+EXPORT_SYMBOL_NS_GPL(tg_vma_is_window, TG_LAB_NS);
 
 /*
  * What an import's rights let a mapping of one of its windows do: 0 or -EACCES if

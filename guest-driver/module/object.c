@@ -15,18 +15,16 @@
 
 #include "driver.h"
 
-static struct xarray *tg_object_table(struct tg_device *tg, u32 kind)
+static const struct tg_object_ops * const tg_object_kinds[] = {
+	[TG_MMAP_EXPORT] = &tg_segment_ops,
+	[TG_MMAP_IMPORT] = &tg_remote_ops,
+	[TG_MMAP_QUEUE] = &tg_queue_ops,
+	[TG_MMAP_REPLICA] = &tg_replica_ops,
+};
+
+static struct xarray *tg_object_table(struct tg_device *tg, const struct tg_object_ops *ops)
 {
-	switch (kind) {
-	case TG_MMAP_IMPORT:
-		return &tg->remotes;
-	case TG_MMAP_QUEUE:
-		return &tg->queues;
-	case TG_MMAP_REPLICA:
-		return &tg->replicas;
-	default:
-		return &tg->segments;
-	}
+	return (void *)tg + ops->table;
 }
 
 static void tg_object_release(struct kref *ref)
@@ -34,19 +32,7 @@ static void tg_object_release(struct kref *ref)
 	struct tg_object *obj = container_of(ref, struct tg_object, ref);
 	struct tg_device *tg = obj->tg;
 
-	switch (obj->kind) {
-	case TG_MMAP_IMPORT:
-		kfree(tg_remote_of(obj));
-		break;
-	case TG_MMAP_QUEUE:
-		tg_queue_free(tg_queue_of(obj));
-		break;
-	case TG_MMAP_REPLICA:
-		tg_replica_free(tg_replica_of(obj));
-		break;
-	default:
-		kfree(tg_segment_of(obj));
-	}
+	obj->ops->free(obj);
 	put_device(&tg->dev);
 }
 
@@ -58,31 +44,22 @@ void tg_object_put(struct tg_object *obj)
 {
 	kref_put(&obj->ref, tg_object_release);
 }
+EXPORT_SYMBOL_NS_GPL(tg_object_put, TG_LAB_NS);
 
-static bool tg_object_leave(struct tg_object *obj)
+/**
+ * tg_object_end() - takes an object off the board, and ends it
+ * @obj: Object, closed, on which nobody works any more. The caller does not hold
+ *	op_lock.
+ */
+void tg_object_end(struct tg_object *obj)
 {
-	switch (obj->kind) {
-	case TG_MMAP_IMPORT:
-		return tg_remote_leave(tg_remote_of(obj));
-	case TG_MMAP_QUEUE:
-		return tg_queue_leave(tg_queue_of(obj));
-	case TG_MMAP_REPLICA:
-		return tg_replica_leave(tg_replica_of(obj));
-	default:
-		return tg_segment_leave(tg_segment_of(obj));
-	}
-}
-
-/* Takes an object off the board, and ends it. */
-static void tg_object_end(struct tg_object *obj)
-{
-	struct xarray *table = tg_object_table(obj->tg, obj->kind);
+	struct xarray *table = tg_object_table(obj->tg, obj->ops);
 	struct tg_file *file = obj->file;
 	struct tg_device *tg = obj->tg;
 	bool left;
 
 	down_read(&tg->op_lock);
-	left = tg_object_leave(obj);
+	left = obj->ops->leave(obj);
 	up_read(&tg->op_lock);
 
 	down_write(&tg->map_lock);
@@ -92,10 +69,10 @@ static void tg_object_end(struct tg_object *obj)
 		/* The board may still use the number: it stays taken. */
 		xa_store(table, obj->handle, NULL, 0);
 	up_write(&tg->map_lock);
-	if (left && obj->kind == TG_MMAP_IMPORT)
+	if (left && obj->ops->charged)
 		tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
-	if (obj->kind == TG_MMAP_REPLICA)
-		tg_replica_pages_end(tg_replica_of(obj));
+	if (obj->ops->left)
+		obj->ops->left(obj);
 
 	complete_all(&obj->torn_down);
 	tg_object_put(obj);
@@ -105,17 +82,10 @@ static void tg_object_end(struct tg_object *obj)
 static void tg_object_work(struct work_struct *work)
 {
 	struct tg_object *obj = container_of(work, struct tg_object, work);
-	struct tg_remote *own;
 
 	/* Those who are at work on it need op_lock, too. */
-	if (obj->kind == TG_MMAP_QUEUE) {
-		tg_queue_end(tg_queue_of(obj));
-	} else if (obj->kind == TG_MMAP_REPLICA) {
-		own = tg_replica_end(tg_replica_of(obj));
-		/* The way to its pages goes before the pages. */
-		if (own)
-			tg_object_end(&own->obj);
-	}
+	if (obj->ops->end)
+		obj->ops->end(obj);
 	tg_object_end(obj);
 }
 
@@ -137,22 +107,22 @@ int tg_object_init(struct tg_object *obj, struct tg_file *file, u32 kind, u32 li
 	obj->file = file;
 	obj->tg = tg;
 	obj->kind = kind;
+	obj->ops = tg_object_kinds[kind];
 	INIT_WORK(&obj->work, tg_object_work);
 	INIT_LIST_HEAD(&obj->closing);
 	init_completion(&obj->torn_down);
 
-	/* Of what the others have at least one export page. */
-	if (kind == TG_MMAP_IMPORT) {
+	if (obj->ops->charged) {
 		err = tg_charge(file, TG_RESOURCE_IMPORTS, 0, 1);
 		if (err)
 			return err;
 	}
 	down_write(&tg->map_lock);
-	err = xa_alloc(tg_object_table(tg, kind), &obj->handle, obj,
+	err = xa_alloc(tg_object_table(tg, obj->ops), &obj->handle, obj,
 		       XA_LIMIT(0, limit - 1), GFP_KERNEL_ACCOUNT);
 	up_write(&tg->map_lock);
 	if (err) {
-		if (kind == TG_MMAP_IMPORT)
+		if (obj->ops->charged)
 			tg_uncharge(file, TG_RESOURCE_IMPORTS, 0, 1);
 		return err == -EBUSY ? -ENOSPC : err;
 	}
@@ -174,7 +144,7 @@ void tg_object_publish(struct tg_object *obj)
 
 static struct tg_object *tg_object_find_locked(struct tg_file *file, u32 kind, u32 handle)
 {
-	struct tg_object *obj = xa_load(tg_object_table(file->tg, kind), handle);
+	struct tg_object *obj = xa_load(tg_object_table(file->tg, tg_object_kinds[kind]), handle);
 
 	lockdep_assert_held(&file->tg->map_lock);
 	if (!obj || obj->file != file || !obj->open)
@@ -200,31 +170,26 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 	up_read(&file->tg->map_lock);
 	return obj;
 }
+EXPORT_SYMBOL_NS_GPL(tg_object_find, TG_LAB_NS);
 
-static void tg_object_kill_locked(struct tg_object *obj)
+/**
+ * tg_object_kill_locked() - begins the end of an object
+ * @obj: Object. The caller holds map_lock for writing.
+ */
+void tg_object_kill_locked(struct tg_object *obj)
 {
-	struct tg_remote *own;
-
 	lockdep_assert_held_write(&obj->tg->map_lock);
 	obj->open = false;
 	obj->dead = true;
-	if (obj->kind == TG_MMAP_IMPORT) {
-		tg_remote_quiet(tg_remote_of(obj));
-	} else if (obj->kind == TG_MMAP_QUEUE) {
-		tg_queue_quiet(tg_queue_of(obj));
-	} else if (obj->kind == TG_MMAP_REPLICA) {
-		own = tg_replica_of(obj)->own;
-		if (own)
-			tg_object_kill_locked(&own->obj);
-		tg_replica_pages_quiet(tg_replica_of(obj));
-	}
+	if (obj->ops->quiet)
+		obj->ops->quiet(obj);
 	tg_zap(obj);
 }
 
-/* An own import, which goes with its replicated segment and not before. */
+/* What goes with another object and not before. */
 static bool tg_object_is_part(struct tg_object *obj)
 {
-	return obj->kind == TG_MMAP_IMPORT && tg_remote_is_own(tg_remote_of(obj));
+	return obj->ops->is_part && obj->ops->is_part(obj);
 }
 
 static void tg_object_tear_down(struct tg_object *obj)
@@ -293,7 +258,7 @@ static void tg_file_collect(struct tg_file *file, u32 kind, struct list_head *li
 	struct tg_object *obj;
 	unsigned long handle;
 
-	xa_for_each(tg_object_table(file->tg, kind), handle, obj) {
+	xa_for_each(tg_object_table(file->tg, tg_object_kinds[kind]), handle, obj) {
 		if (obj->file != file || !obj->open || tg_object_is_part(obj))
 			continue;
 		kref_get(&obj->ref);

@@ -26,8 +26,9 @@
  * A process that lies about it spoils this queue, which is its own.
  *
  * Whoever acts on a queue holds its lock: a worker, after an event, a lost process
- * or too long a wait, or a process in TG_IOCTL_QUEUE_SERVICE or _POP. The kernel's
- * own dequeue is BUSY like any other, under an owner number that no process has.
+ * or too long a wait, or a process in TG_IOCTL_QUEUE_SERVICE, or in TG_IOCTL_QUEUE_POP, which
+ * is telegraphos_lab.ko's. The kernel's own dequeue is BUSY like any other, under an owner
+ * number that no process has.
  */
 #include <linux/delay.h>
 #include <linux/log2.h>
@@ -38,6 +39,7 @@
 #include <linux/uaccess.h>
 
 #include "driver.h"
+#include "trace.h"
 
 #define TG_QUEUE_HOLD_MIN 1
 #define TG_QUEUE_HOLD_MAX 60000
@@ -60,22 +62,6 @@ static const struct kernel_param_ops tg_queue_hold_ops = {
 static unsigned int queue_hold_ms = 5000;
 module_param_cb(queue_hold_ms, &tg_queue_hold_ops, &queue_hold_ms, 0644);
 MODULE_PARM_DESC(queue_hold_ms, "How long a process may keep a full queue stopped by dequeueing, before the queue's mappings are taken away, in milliseconds: 1 to 60000 (default 5000)");
-
-/* How often a word is tried to be changed that somebody else changes all the time. */
-#define TG_STATE_ATTEMPTS 1024
-
-/* TG_IOCTL_QUEUE_POP, while a process dequeues: sleeps in between, in microseconds. */
-#define TG_POP_SLEEP_MIN 20
-#define TG_POP_SLEEP_MAX 1000
-
-/* How often a page is brought in that is taken away again. */
-#define TG_POP_FAULTS 256
-
-static atomic64_t *tg_queue_word(struct tg_nqueue *queue)
-{
-	static_assert(sizeof(queue->control->state) == sizeof(atomic64_t));
-	return (atomic64_t *)&queue->control->state;
-}
 
 /* Has a worker look at the queue. */
 static void tg_queue_poke(struct tg_nqueue *queue)
@@ -174,11 +160,11 @@ static int tg_queue_bury(struct tg_nqueue *queue)
 static int tg_queue_resume(struct tg_nqueue *queue)
 {
 	struct tg_admin_command command = {
-		.opcode = TG_ADMIN_QUEUE_RESUME,
-		.index = queue->seg.first,
+		.opcode = cpu_to_le32(TG_ADMIN_QUEUE_RESUME),
+		.index = cpu_to_le32(queue->seg.first),
 	};
 	struct tg_object *obj = &queue->seg.obj;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	lockdep_assert_held(&queue->lock);
@@ -195,6 +181,7 @@ static int tg_queue_resume(struct tg_nqueue *queue)
 	/* It may have stopped again: then there are news. */
 	tg_handler_resumed(&queue->handler);
 	WRITE_ONCE(queue->control->overflows, ++queue->overflows);
+	trace_tg_queue_overflow(queue);
 	if (queue->buffers.linked == queue->about.limit) {
 		WRITE_ONCE(queue->control->limits, ++queue->limits);
 		tg_context_event(obj->tg, obj->file->context);
@@ -338,8 +325,13 @@ void tg_queue_event(struct tg_device *tg, u64 value)
 	up_read(&tg->map_lock);
 }
 
-/* Takes the locks to act on a queue, which is alive then: 0 or a negative errno. */
-static int tg_queue_begin(struct tg_nqueue *queue)
+/**
+ * tg_queue_begin() - takes the locks to act on a queue, which is alive then
+ * @queue: Queue.
+ *
+ * Return: 0; -EBADF if it goes; -EINTR if killed; -ENODEV if the board is gone.
+ */
+int tg_queue_begin(struct tg_nqueue *queue)
 {
 	struct tg_device *tg = queue->seg.obj.tg;
 	int err;
@@ -362,12 +354,18 @@ err_op:
 	up_read(&tg->op_lock);
 	return err;
 }
+EXPORT_SYMBOL_NS_GPL(tg_queue_begin, TG_LAB_NS);
 
-static void tg_queue_done(struct tg_nqueue *queue)
+/**
+ * tg_queue_done() - mirror of tg_queue_begin()
+ * @queue: Queue.
+ */
+void tg_queue_done(struct tg_nqueue *queue)
 {
 	mutex_unlock(&queue->lock);
 	up_read(&queue->seg.obj.tg->op_lock);
 }
+EXPORT_SYMBOL_NS_GPL(tg_queue_done, TG_LAB_NS);
 
 static bool tg_queue_may_go_on(struct tg_nqueue *queue)
 {
@@ -417,131 +415,77 @@ int tg_queue_service(struct tg_file *file, u32 handle)
 	return err;
 }
 
-/* Becomes BUSY: 0, or -EBUSY if that is not possible now. */
-static int tg_queue_enter(struct tg_nqueue *queue)
+/**
+ * tg_queue_patience() - how long a consumer may be BUSY
+ *
+ * Return: Milliseconds.
+ */
+unsigned int tg_queue_patience(void)
 {
-	const s64 busy = (s64)((u64)TG_OWNER_KERNEL << TG_QUEUE_OWNER_SHIFT) | TG_QUEUE_BUSY;
-	atomic64_t *word = tg_queue_word(queue);
-	s64 state = atomic64_read(word);
-	int i;
-
-	lockdep_assert_held(&queue->lock);
-	for (i = 0; i < TG_STATE_ATTEMPTS; i++) {
-		if (state & (TG_QUEUE_BUSY | TG_QUEUE_FULL))
-			return -EBUSY;
-		if (atomic64_try_cmpxchg(word, &state, lower_32_bits(state) | busy))
-			return 0;
-	}
-	return -EBUSY;
+	return READ_ONCE(queue_hold_ms);
 }
+EXPORT_SYMBOL_NS_GPL(tg_queue_patience, TG_LAB_NS);
 
-/* Hands the oldest element over: 0, -EAGAIN, -EFAULT if the page is not there, -EIO. */
-static int tg_queue_hand_over(struct tg_nqueue *queue, u64 __user *user)
+/**
+ * tg_queue_before_pop() - does what is to be done before the kernel dequeues
+ * @queue: Queue, begun.
+ *
+ * Return: 0; -EBUSY if a consumer is BUSY; -EIO if it is dead; or another negative errno.
+ */
+int tg_queue_before_pop(struct tg_nqueue *queue)
 {
-	u64 value;
-	int err;
-
-	switch (tg_buffers_peek(&queue->buffers, &value)) {
-	case 0:
-		return -EAGAIN;
-	case 1:
-		break;
-	default:
-		return -EIO;
-	}
-	/* Somebody else may decide how long a fault takes: not in here. */
-	pagefault_disable();
-	err = __put_user(value, user);
-	pagefault_enable();
-	if (err)
-		return -EFAULT;
-	return tg_buffers_take(&queue->buffers) ? -EIO : 0;
-}
-
-static int tg_queue_pop_once(struct tg_nqueue *queue, u64 __user *user)
-{
-	int err;
-
 	tg_queue_hear(queue);
 	/* While senders are held back, room comes of dequeueing alone. */
-	if (queue->status || queue->waits || queue->handler.stage != TG_STAGE_HELD) {
-		err = tg_queue_handle(queue);
-		if (err)
-			return err;
-	}
-	err = tg_queue_enter(queue);
-	if (err)
-		return err;
-	err = tg_queue_hand_over(queue, user);
-	atomic64_fetch_and((u32)~TG_QUEUE_BUSY, tg_queue_word(queue));
+	if (!queue->status && !queue->waits && queue->handler.stage == TG_STAGE_HELD)
+		return 0;
+	return tg_queue_handle(queue);
+}
+EXPORT_SYMBOL_NS_GPL(tg_queue_before_pop, TG_LAB_NS);
+
+/**
+ * tg_queue_after_pop() - does what is to be done after it
+ * @queue: Queue, begun.
+ * @err: What came of it.
+ *
+ * Return: @err, or -EBUSY if it was empty and is not any more.
+ */
+int tg_queue_after_pop(struct tg_nqueue *queue, int err)
+{
 	if (err == -EIO)
 		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
 	if (!queue->status && queue->handler.stage == TG_STAGE_RUNNING)
 		return err;
 	/* What this cannot do a worker does: the element has been taken. */
 	if (!tg_queue_handle(queue) && queue->handler.stage == TG_STAGE_RUNNING && err == -EAGAIN)
-		/* Now there is one. */
 		err = -EBUSY;
 	return err;
 }
+EXPORT_SYMBOL_NS_GPL(tg_queue_after_pop, TG_LAB_NS);
 
 /**
- * tg_queue_pop() - TG_IOCTL_QUEUE_POP: dequeues, by the driver's list of buffers
- * @file: File.
- * @arg: The queue's handle.
- * @user: Where the element goes.
+ * tg_queue_peek() - looks at the oldest element
+ * @queue: Queue, begun, in which the kernel is BUSY.
+ * @value: The element.
  *
- * Waits, killably, for whoever is dequeueing, at most for about twice
- * queue_hold_ms. An element that cannot be handed over stays.
- *
- * Return: 0; -EAGAIN if the queue is empty; -EBUSY if others dequeued all the time;
- * -EINVAL for a reserved field; -EBADF for a queue this file has not, or that goes;
- * -EFAULT; -EIO if the queue is dead; -EINTR if killed; -ENODEV if the board is gone.
+ * Return: 1; 0 if there is none; negative if a header is not sound.
  */
-int tg_queue_pop(struct tg_file *file, const struct tg_queue_pop *arg,
-		 struct tg_queue_pop __user *user)
+int tg_queue_peek(struct tg_nqueue *queue, u64 *value)
 {
-	unsigned long end = jiffies + 2 * msecs_to_jiffies(READ_ONCE(queue_hold_ms));
-	unsigned long pause = TG_POP_SLEEP_MIN;
-	struct tg_nqueue *queue;
-	struct tg_object *obj;
-	u32 faults = 0;
-	int err;
-
-	if (arg->reserved)
-		return -EINVAL;
-	if (!access_ok(&user->value, sizeof(user->value)))
-		return -EFAULT;
-	obj = tg_object_find(file, TG_MMAP_QUEUE, arg->handle);
-	if (!obj)
-		return -EBADF;
-	queue = tg_queue_of(obj);
-	for (;;) {
-		err = tg_queue_begin(queue);
-		if (err)
-			break;
-		err = tg_queue_pop_once(queue, &user->value);
-		tg_queue_done(queue);
-		if (err == -EBUSY) {
-			if (time_after(jiffies, end))
-				break;
-			usleep_range(pause, 2 * pause);
-			pause = min_t(unsigned long, 2 * pause, TG_POP_SLEEP_MAX);
-		} else if (err == -EFAULT) {
-			if (++faults > TG_POP_FAULTS ||
-			    fault_in_writeable((char __user *)&user->value, sizeof(user->value)))
-				break;
-		} else {
-			break;
-		}
-		if (fatal_signal_pending(current)) {
-			err = -EINTR;
-			break;
-		}
-	}
-	tg_object_put(obj);
-	return err;
+	return tg_buffers_peek(&queue->buffers, value);
 }
+EXPORT_SYMBOL_NS_GPL(tg_queue_peek, TG_LAB_NS);
+
+/**
+ * tg_queue_take() - takes the oldest element out
+ * @queue: As tg_queue_peek(), which has found one.
+ *
+ * Return: 0, or negative if a header is not sound.
+ */
+int tg_queue_take(struct tg_nqueue *queue)
+{
+	return tg_buffers_take(&queue->buffers);
+}
+EXPORT_SYMBOL_NS_GPL(tg_queue_take, TG_LAB_NS);
 
 /**
  * tg_queue_state() - TG_IOCTL_QUEUE_STATE
@@ -661,18 +605,18 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 	struct tg_object *obj = &queue->seg.obj;
 	union tg_request request = {
 		.queue = {
-			.opcode = TG_ADMIN_QUEUE_SET,
-			.page = queue->seg.first,
-			.words = queue->about.words,
-			.width = queue->about.width,
-			.context = obj->file->context,
-			.address = queue->seg.memory->chunk[0].dma,
+			.opcode = cpu_to_le32(TG_ADMIN_QUEUE_SET),
+			.page = cpu_to_le32(queue->seg.first),
+			.words = cpu_to_le32(queue->about.words),
+			.width = cpu_to_le32(queue->about.width),
+			.context = cpu_to_le32(obj->file->context),
+			.address = cpu_to_le64(queue->seg.memory->chunk[0].dma),
 		},
 	};
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
-	memcpy(request.queue.nodes, queue->about.nodes, sizeof(request.queue.nodes));
+	tg_put_nodes(request.queue.nodes, queue->about.nodes);
 	err = tg_admin_request(obj->tg, obj->file, TG_ADMIN_QUICK, &request, &result);
 	if (err)
 		return err;
@@ -687,10 +631,12 @@ static int tg_queue_grant(struct tg_nqueue *queue, u64 *generation)
 static int tg_queue_describe(struct tg_nqueue *queue, struct tg_queue *arg)
 {
 	s64 owner = tg_holder_join(queue);
+	u32 size = arg->size;
 
 	if (owner < 0)
 		return owner;
 	*arg = queue->about;
+	arg->size = size;
 	arg->owner = owner;
 	return 0;
 }
@@ -734,8 +680,8 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 	*about = *arg;
 	memset(about->secret, 0, sizeof(about->secret));
 	about->arena = PAGE_SIZE;
-	about->size = PAGE_SIZE + (u64)tg_queue_chunks(arg) * tg_queue_chunk(arg);
-	err = tg_segment_init(&queue->seg, file, TG_MMAP_QUEUE, arg->name, about->size);
+	about->length = PAGE_SIZE + (u64)tg_queue_chunks(arg) * tg_queue_chunk(arg);
+	err = tg_segment_init(&queue->seg, file, TG_MMAP_QUEUE, arg->name, about->length);
 	if (err) {
 		kfree(queue);
 		return err;
@@ -753,7 +699,7 @@ int tg_queue_create(struct tg_file *file, struct tg_queue *arg,
 		return err;
 	about->page = queue->seg.first;
 	/* Its senders see one buffer. */
-	offer.size = arg->words * arg->width;
+	offer.length = arg->words * arg->width;
 	memcpy(offer.name, arg->name, sizeof(offer.name));
 	memcpy(offer.secret, arg->secret, sizeof(offer.secret));
 	err = tg_segment_announce(&queue->seg, &offer, generation);
@@ -785,14 +731,10 @@ int tg_queue_attach(struct tg_file *file, struct tg_queue *arg)
 	return err;
 }
 
-/**
- * tg_queue_quiet() - a queue is closed: nothing waits for it
- * @queue: Queue. The caller holds map_lock for writing, and has said that it is
- *	dead.
- */
-void tg_queue_quiet(struct tg_nqueue *queue)
+/* It is dead: nothing waits for it any more. */
+static void tg_queue_quiet(struct tg_object *obj)
 {
-	wake_up_all(&queue->wait);
+	wake_up_all(&tg_queue_of(obj)->wait);
 }
 
 /**
@@ -805,15 +747,14 @@ void tg_queues_lost(struct tg_device *tg)
 	unsigned long handle;
 
 	xa_for_each(&tg->queues, handle, obj)
-		tg_queue_quiet(tg_queue_of(obj));
+		tg_queue_quiet(obj);
 }
 
-/**
- * tg_queue_end() - ends all work on a queue
- * @queue: Queue, closed. The caller does not hold op_lock, which workers need.
- */
-void tg_queue_end(struct tg_nqueue *queue)
+/* Ends all work on a queue. */
+static void tg_queue_end(struct tg_object *obj)
 {
+	struct tg_nqueue *queue = tg_queue_of(obj);
+
 	spin_lock(&queue->guard);
 	WRITE_ONCE(queue->ended, true);
 	spin_unlock(&queue->guard);
@@ -824,15 +765,10 @@ void tg_queue_end(struct tg_nqueue *queue)
 	mutex_unlock(&queue->lock);
 }
 
-/**
- * tg_queue_leave() - takes a queue off the board
- * @queue: Queue, finished or not, mapped nowhere, ended. The caller holds op_lock
- *	for reading.
- *
- * Return: As tg_segment_leave().
- */
-bool tg_queue_leave(struct tg_nqueue *queue)
+static bool tg_queue_leave(struct tg_object *obj)
 {
+	struct tg_nqueue *queue = tg_queue_of(obj);
+
 	if (!tg_segment_leave(&queue->seg))
 		return false;
 	if (queue->control_memory)
@@ -840,14 +776,20 @@ bool tg_queue_leave(struct tg_nqueue *queue)
 	return true;
 }
 
-/**
- * tg_queue_free() - the last of a queue
- * @queue: Queue that nobody has a reference of.
- */
-void tg_queue_free(struct tg_nqueue *queue)
+static void tg_queue_free(struct tg_object *obj)
 {
+	struct tg_nqueue *queue = tg_queue_of(obj);
+
 	tg_holders_free(queue);
 	kvfree(queue->buffers.order);
 	kvfree(queue->buffers.base);
 	kfree(queue);
 }
+
+const struct tg_object_ops tg_queue_ops = {
+	.table = offsetof(struct tg_device, queues),
+	.quiet = tg_queue_quiet,
+	.end = tg_queue_end,
+	.leave = tg_queue_leave,
+	.free = tg_queue_free,
+};

@@ -17,6 +17,7 @@
 #include <linux/slab.h>
 
 #include "driver.h"
+#include "trace.h"
 
 /* Processes that may dequeue from one queue. */
 #define TG_HOLDERS_MAX 1024
@@ -269,6 +270,7 @@ static vm_fault_t tg_queue_fault(struct vm_fault *vmf)
 		     tg_memory_pfn(queue->control_memory, 0);
 	ret = vmf_insert_pfn(vmf->vma, vmf->address, pfn);
 out:
+	trace_tg_fault(obj->tg, vmf, ret);
 	up_read(&obj->tg->map_lock);
 	return ret;
 }

@@ -72,7 +72,7 @@ static int tg_replica_grant(struct tg_replicated *replica)
 {
 	struct tg_export grant = {
 		/* The board replicates whole pages. */
-		.size = (u64)replica->seg.count << TG_UNIT_SHIFT,
+		.length = (u64)replica->seg.count << TG_UNIT_SHIFT,
 		.rights_owner = tg_replica_grants(replica),
 	};
 	int err;
@@ -103,16 +103,16 @@ int tg_replica_set_page(struct tg_replicated *replica, const struct tg_source *s
 	struct tg_device *tg = replica->seg.obj.tg;
 	union tg_request request = {
 		.replica = {
-			.opcode = TG_ADMIN_REPLICA_SET,
-			.page = replica->seg.first + i,
-			.mode = replica->mode,
-			.node = source->node,
-			.home_page = source->page + i,
-			.home_generation = source->generation,
+			.opcode = cpu_to_le32(TG_ADMIN_REPLICA_SET),
+			.page = cpu_to_le32(replica->seg.first + i),
+			.mode = cpu_to_le32(replica->mode),
+			.node = cpu_to_le32(source->node),
+			.home_page = cpu_to_le32(source->page + i),
+			.home_generation = cpu_to_le64(source->generation),
 		},
 	};
 	u32 losses = tg_replica_page_losses(replica, i);
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	enum tg_admin_class class;
 	int err;
 
@@ -154,14 +154,14 @@ static int tg_replica_set(struct tg_replicated *replica, const struct tg_source 
  */
 static int tg_replica_clear(struct tg_replicated *replica)
 {
-	struct tg_admin_command clear = { .opcode = TG_ADMIN_REPLICA_CLEAR };
+	struct tg_admin_command clear = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_CLEAR) };
 	struct tg_segment *segment = &replica->seg;
 	unsigned long end = jiffies + TG_JOIN_PATIENCE;
-	struct tg_admin_completion result;
+	struct tg_admin_result result;
 	int err;
 
 	while (replica->set) {
-		clear.index = segment->first + replica->set - 1;
+		clear.index = cpu_to_le32(segment->first + replica->set - 1);
 		err = tg_admin(segment->obj.tg, segment->obj.file, TG_ADMIN_DRAIN, &clear, &result);
 		if (err)
 			return err;
@@ -233,7 +233,7 @@ static int tg_replica_look_up(struct tg_file *file, struct tg_replica *arg, u32 
 		.node = arg->home,
 		.rights = rights,
 	};
-	struct tg_admin_completion found;
+	struct tg_admin_result found;
 	int err;
 
 	if (arg->home >= file->tg->nodes) {
@@ -282,7 +282,7 @@ static void tg_replica_describe(const struct tg_replicated *replica, struct tg_r
 {
 	const struct tg_object *obj = &replica->seg.obj;
 
-	arg->size = obj->size;
+	arg->length = obj->size;
 	arg->handle = obj->handle;
 	arg->offset = tg_mmap_offset(TG_MMAP_REPLICA, obj->handle);
 	arg->import = replica->own->obj.handle;
@@ -320,7 +320,7 @@ static int tg_replica_create(struct tg_file *file, struct tg_replica *arg, u32 r
 	memcpy(replica->offer.name, arg->name, sizeof(replica->offer.name));
 	memcpy(replica->offer.secret, arg->secret, sizeof(replica->offer.secret));
 	memcpy(replica->offer.nodes, arg->nodes, sizeof(replica->offer.nodes));
-	replica->offer.size = size;
+	replica->offer.length = size;
 	replica->offer.rights_owner = arg->rights_owner;
 	replica->offer.rights_others = arg->rights_others;
 	err = tg_segment_init(&replica->seg, file, TG_MMAP_REPLICA, arg->name, size);
@@ -457,7 +457,7 @@ int tg_replicate(struct tg_file *file, struct tg_replica *arg,
 	if (!(rights & TG_RIGHT_READ))
 		return -EINVAL;
 	if (arg->home == TG_REPLICA_HERE)
-		return tg_replica_create(file, arg, rights, NULL, arg->size, created);
+		return tg_replica_create(file, arg, rights, NULL, arg->length, created);
 	err = tg_replica_look_up(file, arg, rights, &source, &size);
 	if (err)
 		return err;
@@ -534,15 +534,15 @@ static int tg_replica_may_move(const struct tg_replicated *replica)
 /* Moves the homes of those pages here that have theirs elsewhere. */
 static int tg_replica_move_pages(struct tg_replicated *replica)
 {
-	struct tg_admin_command move = { .opcode = TG_ADMIN_REPLICA_MOVE };
-	struct tg_admin_completion result;
+	struct tg_admin_command move = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_MOVE) };
+	struct tg_admin_result result;
 	u32 i, moves;
 	int err;
 
 	for (i = 0; i < replica->seg.count; i++) {
 		if (tg_replica_page_is_home(replica, i, &moves))
 			continue;
-		move.index = replica->seg.first + i;
+		move.index = cpu_to_le32(replica->seg.first + i);
 		err = tg_admin(replica->seg.obj.tg, replica->seg.obj.file, TG_ADMIN_REMOTE, &move, &result);
 		if (!err)
 			err = tg_status_to_errno(result.status);
@@ -679,44 +679,57 @@ void tg_replica_event(struct tg_device *tg, u32 home, u64 value)
 	up_write(&tg->map_lock);
 }
 
-/**
- * tg_replica_end() - ends all work on a replicated segment
- * @replica: Replicated segment, closed. The caller does not hold op_lock.
- *
- * Return: Its own import, to be torn down before it, or NULL.
- */
-struct tg_remote *tg_replica_end(struct tg_replicated *replica)
+static void tg_replica_quiet(struct tg_object *obj)
 {
+	struct tg_replicated *replica = tg_replica_of(obj);
+
+	if (replica->own)
+		tg_object_kill_locked(&replica->own->obj);
+	tg_replica_pages_quiet(replica);
+}
+
+static void tg_replica_end(struct tg_object *obj)
+{
+	struct tg_replicated *replica = tg_replica_of(obj);
+
 	/* Whoever began before finishes; whoever comes now finds it closed. */
 	mutex_lock(&replica->lock);
 	mutex_unlock(&replica->lock);
-	return replica->own;
+	/* The way to its pages goes before the pages. */
+	if (replica->own)
+		tg_object_end(&replica->own->obj);
 }
 
-/**
- * tg_replica_leave() - takes a replicated segment off the board
- * @replica: Replicated segment, finished or not, mapped nowhere, ended, without import.
- *	The caller holds op_lock for reading.
- *
- * Return: As tg_segment_leave().
- */
-bool tg_replica_leave(struct tg_replicated *replica)
+static bool tg_replica_leave(struct tg_object *obj)
 {
-	if (tg_gone(replica->seg.obj.tg) || tg_segment_withdraw(&replica->seg) ||
-	    tg_replica_clear(replica))
+	struct tg_replicated *replica = tg_replica_of(obj);
+
+	if (tg_gone(obj->tg) || tg_segment_withdraw(&replica->seg) || tg_replica_clear(replica))
 		return false;
 	tg_replica_pages_leave(replica);
 	return tg_segment_leave(&replica->seg);
 }
 
-/**
- * tg_replica_free() - the last of a replicated segment
- * @replica: Replicated segment that nobody has a reference of.
- */
-void tg_replica_free(struct tg_replicated *replica)
+static void tg_replica_left(struct tg_object *obj)
 {
+	tg_replica_pages_end(tg_replica_of(obj));
+}
+
+static void tg_replica_free(struct tg_object *obj)
+{
+	struct tg_replicated *replica = tg_replica_of(obj);
+
 	if (replica->own)
 		tg_object_put(&replica->own->obj);
 	tg_replica_pages_exit(replica);
 	kfree(replica);
 }
+
+const struct tg_object_ops tg_replica_ops = {
+	.table = offsetof(struct tg_device, replicas),
+	.quiet = tg_replica_quiet,
+	.end = tg_replica_end,
+	.leave = tg_replica_leave,
+	.left = tg_replica_left,
+	.free = tg_replica_free,
+};

@@ -273,8 +273,8 @@ static bool tg_replica_page_hide(struct tg_replicated *replica, u32 i)
 /* Tells the board of all pages lost, but for those that are kept. Waits for no other node. */
 static void tg_replica_answer(struct tg_replicated *replica)
 {
-	struct tg_admin_command answer = { .opcode = TG_ADMIN_REPLICA_INVALID };
-	struct tg_admin_completion result;
+	struct tg_admin_command answer = { .opcode = cpu_to_le32(TG_ADMIN_REPLICA_INVALID) };
+	struct tg_admin_result result;
 	bool kept = false;
 	u32 i;
 
@@ -286,7 +286,7 @@ static void tg_replica_answer(struct tg_replicated *replica)
 			kept = true;
 			continue;
 		}
-		answer.index = replica->seg.first + i;
+		answer.index = cpu_to_le32(replica->seg.first + i);
 		/* If that is a copy no more, nobody waits for the answer. */
 		if (tg_admin(replica->seg.obj.tg, NULL, TG_ADMIN_QUICK, &answer, &result))
 			break;

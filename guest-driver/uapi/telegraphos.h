@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note OR MIT OR Apache-2.0 */
 /*
- * Telegraphos HIB: registers, admin commands, events, and the user interface.
+ * Telegraphos HIB: the interface of its driver to user space.
+ *
+ * Each ioctl has a structure that begins with its size, as the caller knows it, and flags.
+ * It may grow at its end. The driver takes what is missing for zero, and refuses what it
+ * does not know unless it is zero: E2BIG for bytes behind the end of its own structure,
+ * EINVAL for a flag, and for less than the first version of the structure had. It writes
+ * no more than that size back.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
@@ -10,136 +16,6 @@
 
 #include <linux/ioctl.h>
 #include <linux/types.h>
-
-/* PCI identity */
-/* PCI vendor id. */
-#define TG_PCI_VENDOR_ID 0x7e1e
-/* PCI device id of the NIC (the HIB itself). */
-#define TG_PCI_DEVICE_ID_NIC 0x1
-/* PCI device id of the memory device (direct aperture). */
-#define TG_PCI_DEVICE_ID_MEMORY 0x2
-/* Subsystem vendor id. */
-#define TG_PCI_SUBSYSTEM_VENDOR_ID 0x7e1e
-/* Subsystem id. */
-#define TG_PCI_SUBSYSTEM_ID 0x1
-/* Revision of the register interface. */
-#define TG_PCI_REVISION 0x1
-/* Class code: network controller, other. */
-#define TG_PCI_CLASS 0x28000
-
-/* BAR0 registers: byte offsets; the access width is in the comment */
-/* 64 bit, read: "TELEGRAF" in ASCII, little-endian. */
-#define TG_REG_MAGIC 0x000
-/* 32 bit, read: Version of the register interface. */
-#define TG_REG_VERSION 0x008
-/* 32 bit, read: Capability bits (CAP_*). */
-#define TG_REG_CAPABILITIES 0x00c
-/* 32 bit, read: This node's id. */
-#define TG_REG_NODE 0x010
-/* 32 bit, read: log2 of the number of nodes in the window. */
-#define TG_REG_NODE_BITS 0x014
-/* 32 bit, read: log2 of the window bytes per node. */
-#define TG_REG_OFFSET_BITS 0x018
-/* 32 bit, read: log2 of the import, export and context unit in bytes. */
-#define TG_REG_UNIT_SHIFT 0x01c
-/* 32 bit, read: Number of contexts in BAR2. */
-#define TG_REG_CONTEXTS 0x020
-/* 32 bit, read: Number of imports. */
-#define TG_REG_IMPORTS 0x024
-/* 32 bit, read: Number of export pages (grants), each of one unit. */
-#define TG_REG_EXPORT_PAGES 0x028
-/* 32 bit, read: Number of admin command slots. */
-#define TG_REG_ADMIN_SLOTS 0x02c
-/* 32 bit, read: This HIB's incarnation: bumped by reset and by every join of the fabric. */
-#define TG_REG_INCARNATION 0x030
-/* 32 bit, read: Status bits (STATUS_*). */
-#define TG_REG_STATUS 0x034
-/* 32 bit, read, write: Control bits (CONTROL_*). */
-#define TG_REG_CONTROL 0x038
-/* 64 bit, read: First error not tied to an import: status code in bits 15:0, BAR in 19:16, access size in 27:20. */
-#define TG_REG_ERROR 0x040
-/* 64 bit, read: BAR offset of that error. */
-#define TG_REG_ERROR_ADDRESS 0x048
-/* 64 bit, read: Number of such errors since reset. */
-#define TG_REG_ERROR_COUNT 0x050
-/* 32 bit, write: Any write clears ERROR and ERROR_ADDRESS. */
-#define TG_REG_ERROR_ACK 0x058
-/* 64 bit, read, write: DMA address of the event queue, 16-byte aligned. */
-#define TG_REG_EVENT_BASE 0x060
-/* 32 bit, read, write: Entries of the event queue: a power of two from 4 to 65536; 0 disables it. */
-#define TG_REG_EVENT_SIZE 0x068
-/* 32 bit, read, write: Number of events the driver has consumed so far (running count, modulo 2^32). */
-#define TG_REG_EVENT_CONSUMER 0x06c
-/* 64 bit, read, write: DMA address of the admin slots (256 bytes each), 256-byte aligned. */
-#define TG_REG_ADMIN_BASE 0x070
-/* 32 bit, write: Writing n executes the command in admin slot n. */
-#define TG_REG_ADMIN_DOORBELL 0x078
-/* 64 bit, read, write: Special mode (Telegraphos I launch, SPEC item 19): `1 << 63 | context << 8 | slot` enters it, 0 leaves it. While in it every store to and load from the plain window performs no access but passes its address as the slot's next argument (a load reads as zero), and LAUNCH of that slot leaves it. */
-#define TG_REG_SPECIAL 0x080
-/* 32 bit, read: Number of page access counters. */
-#define TG_REG_COUNTERS 0x088
-/* 32 bit, read, write: The running process's context, for the launch styles that need the operating system at each context switch (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore it. */
-#define TG_REG_PROCESS 0x08c
-/* 64 bit, read: Remote stores accepted from this node's processors since reset. */
-#define TG_REG_COUNT_STORES 0x100
-/* 64 bit, read: Remote loads accepted since reset. */
-#define TG_REG_COUNT_LOADS 0x108
-/* 64 bit, read: Requests served for other nodes since reset. */
-#define TG_REG_COUNT_SERVED 0x110
-/* 64 bit, read: Requests of other nodes refused since reset. */
-#define TG_REG_COUNT_REFUSED 0x118
-/* 64 bit, read: Stores dropped since reset (each is reported on its import or in ERROR). */
-#define TG_REG_COUNT_DROPPED 0x120
-/* 64 bit, read: Times an import became congested since reset. */
-#define TG_REG_COUNT_CONGESTED 0x128
-/* 64 bit, read: Events posted since reset. */
-#define TG_REG_COUNT_EVENTS 0x130
-/* 64 bit, read: Atomics launched since reset. */
-#define TG_REG_COUNT_ATOMICS 0x138
-/* 64 bit, read: Copies launched since reset. */
-#define TG_REG_COUNT_COPIES 0x140
-/* 64 bit, read: Arguments refused for their key or context since reset. */
-#define TG_REG_COUNT_BAD_KEYS 0x148
-/* 64 bit, read: Enqueue requests accepted from this node's processors since reset. */
-#define TG_REG_COUNT_ENQUEUES 0x150
-/* 64 bit, read: Elements committed to this node's queues since reset. */
-#define TG_REG_COUNT_ELEMENTS 0x158
-/* 64 bit, read: Overflows of this node's queues since reset. */
-#define TG_REG_COUNT_OVERFLOWS 0x160
-/* 64 bit, read: Stores sent to copies of replicated pages whose home this node is, counted once for each copy, since reset. */
-#define TG_REG_COUNT_REFLECTED 0x168
-/* 64 bit, read: Times a store waited for a pending-write counter since reset. */
-#define TG_REG_COUNT_COUNTER_STALLS 0x170
-
-/* BAR0 constants */
-/* Value of the MAGIC register. */
-#define TG_MAGIC 0x46415247454c4554ULL
-/* Value of the VERSION register. */
-#define TG_VERSION 0x2
-/* Size of BAR0 in bytes. */
-#define TG_BAR0_SIZE 0x4000
-/* Offset of the MSI-X table in BAR0, where MSI-X is configured. */
-#define TG_MSIX_TABLE 0x2000
-/* Offset of the MSI-X pending bits in BAR0. */
-#define TG_MSIX_PBA 0x3000
-/* CAPABILITIES: the board uses MSI-X instead of MSI. */
-#define TG_CAP_MSIX 0x1
-/* STATUS: the link to the fabric is up. */
-#define TG_STATUS_LINK_UP 0x1
-/* STATUS: some import or context is congested. */
-#define TG_STATUS_CONGESTED 0x2
-/* STATUS: ERROR holds an error. */
-#define TG_STATUS_ERROR 0x4
-/* SPECIAL: enter (or in) special mode. */
-#define TG_SPECIAL_ENTER 0x8000000000000000ULL
-/* CONTROL: interrupts are enabled. */
-#define TG_CONTROL_IRQ_ENABLE 0x1
-/* CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches bus mastering on. */
-#define TG_CONTROL_RESET 0x2
-
-/* Units */
-/* log2 of the import and export unit */
-#define TG_UNIT_SHIFT 0x10
 
 /* Status codes */
 /* Done. */
@@ -223,176 +99,6 @@
 /* Block copies. */
 #define TG_RIGHT_DMA 0x10
 
-/* Admin commands */
-/* Open `context` with the status page at DMA address `address` (4 KiB, zeroed by the driver) and `key`. */
-#define TG_ADMIN_CONTEXT_OPEN 0x1
-/* Close `context`; TG_ERR_BUSY while one of its imports is open. */
-#define TG_ADMIN_CONTEXT_CLOSE 0x2
-/* Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`. `generation` 0 asks for a new generation, else it continues the one held by page `index` - 1. Completes with the generation. */
-#define TG_ADMIN_GRANT_SET 0x3
-/* Revoke `count` export pages from `index`. Completes when no access to them is in flight. */
-#define TG_ADMIN_GRANT_CLEAR 0x4
-/* Publish export pages `index`..`index` + `count` (`length` bytes, `generation`) under `name` with `rights_owner`, `rights_others`, `uid` and `secret`. */
-#define TG_ADMIN_SEGMENT_PUBLISH 0x5
-/* Withdraw `name`. Its grants stay until GRANT_CLEAR. */
-#define TG_ADMIN_SEGMENT_WITHDRAW 0x6
-/* Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation, rights and, for a queue, width. */
-#define TG_ADMIN_LOOKUP 0x7
-/* Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves hold slots at that node. */
-#define TG_ADMIN_IMPORT_SET 0x8
-/* Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of its stores taken is in memory. */
-#define TG_ADMIN_IMPORT_CLEAR 0x9
-/* Acknowledge the latched error of `import` and lift its cut. */
-#define TG_ADMIN_IMPORT_ACK 0xa
-/* A whole operation from the kernel (struct tg_admin_launch). Completes when it is done; an atomic's previous value is in `length`. */
-#define TG_ADMIN_LAUNCH 0xb
-/* Arm page access counter `index` for export page `page` of `node` (struct tg_admin_counter); both at 0 disarm it. */
-#define TG_ADMIN_COUNTER_SET 0xc
-/* Read counter `index`: completes with the reads left in `generation`, the writes left in `length`. */
-#define TG_ADMIN_COUNTER_GET 0xd
-/* Make export page `page` a queue (struct tg_admin_queue), empty: words 0 and 1 of its buffer hold size and 3. Completes with the generation. It is published by SEGMENT_PUBLISH with TG_RIGHT_ENQUEUE and revoked by GRANT_CLEAR, which refuses the elements held. */
-#define TG_ADMIN_QUEUE_SET 0xe
-/* The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped. */
-#define TG_ADMIN_QUEUE_RESUME 0xf
-/* Make granted export page `page` a replicated page (struct tg_admin_replica): the home if `node` is this node, else a copy of that node's `home_page`; a page that is one already is changed. Completes when the copy is filled. */
-#define TG_ADMIN_REPLICA_SET 0x10
-/* Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned. */
-#define TG_ADMIN_REPLICA_CLEAR 0x11
-/* Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a living home. */
-#define TG_ADMIN_REPLICA_MOVE 0x12
-/* No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again. */
-#define TG_ADMIN_REPLICA_INVALID 0x13
-
-/* Admin slots */
-/* Number of slots */
-#define TG_ADMIN_SLOTS 0x400
-/* Bytes per slot */
-#define TG_ADMIN_BLOCK_SIZE 0x100
-/* Offset of the completion in a slot */
-#define TG_ADMIN_COMPLETION 0xc0
-
-/* An admin command; the fields an opcode does not name must be zero. */
-struct tg_admin_command {
-	/* TG_ADMIN_*. */
-	__u32 opcode;
-	/* Returned in the completion; never 0, and different from the slot's previous one. */
-	__u32 seq;
-	/* Node id. */
-	__u16 node;
-	/* Context number. */
-	__u16 context;
-	/* Import number. */
-	__u16 import;
-	/* TG_RIGHT_* bits. */
-	__u16 rights;
-	/* Rights offered to processes of the owner's uid. */
-	__u16 rights_owner;
-	/* Rights offered to other processes. */
-	__u16 rights_others;
-	/* User id: the exporter's, or the caller's in a lookup. */
-	__u32 uid;
-	/* First window slot or first export page. */
-	__u32 index;
-	/* Number of units. */
-	__u32 count;
-	/* First export page at the remote node. */
-	__u32 page;
-	/* Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores taken; 0 for none. */
-	__u32 taken;
-	/* Grant generation. */
-	__u64 generation;
-	/* DMA address. */
-	__u64 address;
-	/* Bytes. */
-	__u64 length;
-	/* Nodes a grant admits, one bit each; all ones admits every node. */
-	__u64 nodes[4];
-	/* Segment secret; zeros for none. */
-	__u8 secret[16];
-	/* Segment name, NUL-padded. */
-	__u8 name[64];
-	/* The context's key, 48 random bits. */
-	__u64 key;
-	/* Zero. */
-	__u64 reserved2;
-};
-_Static_assert(sizeof(struct tg_admin_command) == 192, "tg_admin_command");
-
-/* The command of TG_ADMIN_LAUNCH, in place of struct tg_admin_command. */
-struct tg_admin_launch {
-	/* TG_ADMIN_LAUNCH. */
-	__u32 opcode;
-	/* As in every command. */
-	__u32 seq;
-	/* The context whose imports these are. */
-	__u16 context;
-	/* Import of the target of an atomic or the destination of a copy. */
-	__u16 target;
-	/* Import of the source of a copy. */
-	__u16 source;
-	/* TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8. */
-	__u16 operation;
-	/* Bytes from the start of the target's segment. */
-	__u64 target_offset;
-	/* Bytes from the start of the source's segment. */
-	__u64 source_offset;
-	/* Bytes to copy. */
-	__u64 length;
-	/* Operand of an atomic. */
-	__u64 operand;
-	/* Value a compare-and-swap compares with. */
-	__u64 compare;
-	/* Zero. */
-	__u64 reserved[17];
-};
-_Static_assert(sizeof(struct tg_admin_launch) == 192, "tg_admin_launch");
-
-/* The command of TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET, in place of struct tg_admin_command. */
-struct tg_admin_counter {
-	/* TG_ADMIN_COUNTER_SET or TG_ADMIN_COUNTER_GET. */
-	__u32 opcode;
-	/* As in every command. */
-	__u32 seq;
-	/* The counter. */
-	__u32 index;
-	/* The node of the page. */
-	__u32 node;
-	/* Export page of that node. */
-	__u32 page;
-	/* Zero. */
-	__u32 reserved;
-	/* Reads to count down; 0 counts none. */
-	__u64 reads;
-	/* Writes, atomics included, to count down; 0 counts none. */
-	__u64 writes;
-	/* Zero. */
-	__u64 reserved2[19];
-};
-_Static_assert(sizeof(struct tg_admin_counter) == 192, "tg_admin_counter");
-
-/* The command of TG_ADMIN_QUEUE_SET, in place of struct tg_admin_command. */
-struct tg_admin_queue {
-	/* TG_ADMIN_QUEUE_SET. */
-	__u32 opcode;
-	/* As in every command. */
-	__u32 seq;
-	/* Export page. */
-	__u32 page;
-	/* Words of a buffer. */
-	__u32 words;
-	/* Bytes of a word: 4 or 8. */
-	__u32 width;
-	/* The context that may arm it. */
-	__u32 context;
-	/* DMA address of its first buffer, aligned to the buffer's size. */
-	__u64 address;
-	/* Nodes admitted, one bit each; all ones admits every node. */
-	__u64 nodes[4];
-	/* Zero. */
-	__u64 reserved[16];
-};
-_Static_assert(sizeof(struct tg_admin_queue) == 192, "tg_admin_queue");
-
 /* Modes of replicated pages */
 /* Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24). */
 #define TG_REPLICA_NAIVE 0x1
@@ -403,114 +109,11 @@ _Static_assert(sizeof(struct tg_admin_queue) == 192, "tg_admin_queue");
 /* Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28). */
 #define TG_REPLICA_INVALIDATE 0x4
 
-/* The command of TG_ADMIN_REPLICA_SET, in place of struct tg_admin_command. */
-struct tg_admin_replica {
-	/* TG_ADMIN_REPLICA_SET. */
-	__u32 opcode;
-	/* As in every command. */
-	__u32 seq;
-	/* Export page of this node. */
-	__u32 page;
-	/* TG_REPLICA_*: the mode. */
-	__u32 mode;
-	/* Home node. */
-	__u32 node;
-	/* Export page there. */
-	__u32 home_page;
-	/* Generation of its grant there. */
-	__u64 home_generation;
-	/* Zero. */
-	__u64 reserved[20];
-};
-_Static_assert(sizeof(struct tg_admin_replica) == 192, "tg_admin_replica");
-
-/* The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering. */
-struct tg_admin_completion {
-	/* The command's `seq`. */
-	__u32 seq;
-	/* TG_OK or TG_ERR_*. */
-	__u32 status;
-	/* First export page. */
-	__u32 index;
-	/* Number of units. */
-	__u32 count;
-	/* Grant generation. */
-	__u64 generation;
-	/* Bytes. */
-	__u64 length;
-	/* TG_RIGHT_* bits granted. */
-	__u32 rights;
-	/* Bytes of a queue's word; 0 if it is not a queue. */
-	__u32 width;
-	/* Zero. */
-	__u64 reserved2[3];
-};
-_Static_assert(sizeof(struct tg_admin_completion) == 64, "tg_admin_completion");
-
-/* Events */
-/* Admin slot `index` has completed. */
-#define TG_EVENT_ADMIN_DONE 0x1
-/* State of import `index` changed; value = TG_IMPORT_* bits, status code in bits 31:16. */
-#define TG_EVENT_IMPORT_STATE 0x2
-/* Node `index` came or went; value = its incarnation, 0 = down. */
-#define TG_EVENT_NODE_STATE 0x3
-/* The link to the fabric changed; value = 1 up, 0 down. */
-#define TG_EVENT_LINK_STATE 0x4
-/* ERROR holds a new error; value = the ERROR register. */
-#define TG_EVENT_ERROR 0x5
-/* Context `index`: an armed or notifying operation is done. */
-#define TG_EVENT_CONTEXT 0x6
-/* Page access counter `index` went from 1 to 0; value = TG_COUNTER_READS or TG_COUNTER_WRITES or both. */
-#define TG_EVENT_COUNTER 0x7
-/* A queue needs its driver; value = `export page << 32 | status << 16 | TG_QUEUE_EVENT_* bits`. */
-#define TG_EVENT_QUEUE 0x8
-/* A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`. */
-#define TG_EVENT_REPLICA 0x9
-/* State of context `index` changed; value = TG_CONTEXT_CONGESTED or 0. */
-#define TG_EVENT_CONTEXT_STATE 0xa
-
-/* IMPORT_STATE bits */
-/* Stores wait */
-#define TG_IMPORT_CONGESTED 0x1
-/* A store was lost */
-#define TG_IMPORT_CUT 0x2
-
-/* CONTEXT_STATE bits */
-/* Its stores or launches wait */
-#define TG_CONTEXT_CONGESTED 0x1
-
 /* COUNTER bits */
 /* The reads counter went to 0 */
 #define TG_COUNTER_READS 0x1
 /* The writes counter went to 0 */
 #define TG_COUNTER_WRITES 0x2
-
-/* REPLICA event bits */
-/* Its home has gone or does not serve it any more */
-#define TG_REPLICA_EVENT_ORPHANED 0x1
-/* It has had another home; the index is the present one */
-#define TG_REPLICA_EVENT_MOVED 0x2
-/* The copy is not valid any more: unmap it, then REPLICA_INVALID */
-#define TG_REPLICA_EVENT_INVALID 0x4
-
-/* QUEUE event bits */
-/* The board holds the pending element until QUEUE_RESUME */
-#define TG_QUEUE_EVENT_OVERFLOW 0x1
-/* The header was not sound; every enqueue is refused */
-#define TG_QUEUE_EVENT_BROKEN 0x2
-
-/* One event queue entry. */
-struct tg_event {
-	/* Depends on `kind`. */
-	__u64 value;
-	/* TG_EVENT_*. */
-	__u16 kind;
-	/* What it happened to. */
-	__u16 index;
-	/* Running count from 1. */
-	__u32 seq;
-};
-_Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 
 /* Contexts */
 /* Most contexts of a board: the word of an argument names one in 8 bits. */
@@ -561,17 +164,17 @@ _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 /* The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process. */
 struct tg_status_page {
 	/* Last completion of each slot: `status << 48 | cookie`. */
-	__u64 done[64];
+	__le64 done[64];
 	/* Number of errors latched on imports of this context. */
-	__u64 errors;
+	__le64 errors;
 	/* Zero. */
-	__u64 reserved[63];
+	__le64 reserved[63];
 	/* Previous value of the word of each slot's last atomic; written before `done`. */
-	__u64 value[64];
+	__le64 value[64];
 	/* Per import of replicated pages (tg_admin_command.taken): stores of it that are in this node's copy. */
-	__u64 taken[256];
+	__le64 taken[256];
 	/* Zero. */
-	__u64 reserved2[64];
+	__le64 reserved2[64];
 };
 _Static_assert(sizeof(struct tg_status_page) == 4096, "tg_status_page");
 
@@ -618,7 +221,11 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 
 /* User interface */
 /* Version of the user interface, in tg_info.abi. */
-#define TG_ABI_VERSION 0x1
+#define TG_ABI_VERSION 0x2
+/* Type byte of the ioctls. The kernel's list of those in use (Documentation/userspace-api/ioctl/ioctl-number.rst) has none of this type; numbers 00 to 3f are this driver's. */
+#define TG_IOCTL_TYPE 0xbd
+/* First number of the ioctls of telegraphos_lab.ko, which is for comparisons only. Without it they are ENOTTY. */
+#define TG_IOCTL_LAB 0x20
 /* mmap kind: the context page (one page, write-only use; handle 0). */
 #define TG_MMAP_CONTEXT 0x1
 /* mmap kind: the status page (one page, read-only; handle 0). */
@@ -656,6 +263,10 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 
 /* What the board and the driver are (TG_IOCTL_INFO). */
 struct tg_info {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* ABI_VERSION. */
 	__u32 abi;
 	/* This node's id. */
@@ -676,19 +287,21 @@ struct tg_info {
 	__u32 counters;
 	/* The key of this file's context, 48 random bits. */
 	__u64 key;
-	/* Zero. */
-	__u32 reserved[4];
 };
-_Static_assert(sizeof(struct tg_info) == 64, "tg_info");
+_Static_assert(sizeof(struct tg_info) == 56, "tg_info");
 
 /* Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT). */
 struct tg_export {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
 	/* Secret an importer must present; zeros for none. */
 	__u8 secret[16];
 	/* In: bytes, 1 to the window size per node. */
-	__u64 size;
+	__u64 length;
 	/* Nodes admitted, one bit each; all ones admits every node. */
 	__u64 nodes[4];
 	/* TG_RIGHT_* for processes of the same uid. */
@@ -700,10 +313,14 @@ struct tg_export {
 	/* Out: mmap offset of the memory. */
 	__u64 offset;
 };
-_Static_assert(sizeof(struct tg_export) == 136, "tg_export");
+_Static_assert(sizeof(struct tg_export) == 144, "tg_export");
 
 /* Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered. */
 struct tg_import {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded. */
 	__u8 name[64];
 	/* Secret. */
@@ -711,11 +328,9 @@ struct tg_import {
 	/* Node id. */
 	__u32 node;
 	/* TG_RIGHT_* wanted; all must be granted. */
-	__u16 rights;
-	/* Zero. */
-	__u16 reserved;
+	__u32 rights;
 	/* Out: bytes. */
-	__u64 size;
+	__u64 length;
 	/* Out: handle, the import number. */
 	__u32 handle;
 	/* Out: on failure with EREMOTEIO, the TG_ERR_* status. */
@@ -725,34 +340,42 @@ struct tg_import {
 	/* Out: bytes of a queue's word; 0 if it is not a queue. */
 	__u32 width;
 	/* Zero. */
-	__u32 reserved2;
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_import) == 120, "tg_import");
+_Static_assert(sizeof(struct tg_import) == 128, "tg_import");
 
 /* A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK). */
 struct tg_handle {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* The handle. */
 	__u32 handle;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_handle) == 8, "tg_handle");
+_Static_assert(sizeof(struct tg_handle) == 12, "tg_handle");
 
 /* State of an import (TG_IOCTL_STATE). */
 struct tg_import_state {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: the import's handle. */
 	__u32 handle;
 	/* Out: TG_STATE_* bits. */
 	__u32 state;
 	/* Out: latched TG_ERR_* status, 0 if none. */
 	__u32 status;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_import_state) == 16, "tg_import_state");
+_Static_assert(sizeof(struct tg_import_state) == 20, "tg_import_state");
 
-/* Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH). Blocks, killably, until it is done. */
+/* Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is done. */
 struct tg_launch {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* TG_STYLE_*. */
 	__u32 style;
 	/* TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8. */
@@ -778,10 +401,14 @@ struct tg_launch {
 	/* STYLE_SPECIAL: slot of the context to use, free in the caller's view. */
 	__u32 slot;
 };
-_Static_assert(sizeof(struct tg_launch) == 72, "tg_launch");
+_Static_assert(sizeof(struct tg_launch) == 80, "tg_launch");
 
 /* Page access counters (SPEC item 22): TG_IOCTL_COUNTER_ARM, _READ and _DISARM. */
 struct tg_counter {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Import handle (ARM). */
 	__u32 handle;
 	/* Unit of the import, from 0 (ARM). */
@@ -799,19 +426,25 @@ struct tg_counter {
 	/* Zero. */
 	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_counter) == 40, "tg_counter");
+_Static_assert(sizeof(struct tg_counter) == 48, "tg_counter");
 
 /* An eventfd to signal at each CONTEXT event of this file (TG_IOCTL_NOTIFY). */
 struct tg_notify {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* The eventfd, or -1 to stop. */
 	__s32 eventfd;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_notify) == 8, "tg_notify");
+_Static_assert(sizeof(struct tg_notify) == 12, "tg_notify");
 
 /* Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH, in: `handle`). */
 struct tg_queue {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
 	/* Secret an importer must present; zeros for none. Never returned. */
@@ -841,12 +474,16 @@ struct tg_queue {
 	/* Out: bytes from the control page to the arena. */
 	__u64 arena;
 	/* Out: bytes of the whole mapping. */
-	__u64 size;
+	__u64 length;
 };
-_Static_assert(sizeof(struct tg_queue) == 168, "tg_queue");
+_Static_assert(sizeof(struct tg_queue) == 176, "tg_queue");
 
 /* State of a queue (TG_IOCTL_QUEUE_STATE). */
 struct tg_queue_state {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: the queue's handle. */
 	__u32 handle;
 	/* Out: TG_QUEUE_* bits. */
@@ -860,10 +497,14 @@ struct tg_queue_state {
 	/* Out: times a consumer held BUSY too long and lost its mapping. */
 	__u64 evictions;
 };
-_Static_assert(sizeof(struct tg_queue_state) == 32, "tg_queue_state");
+_Static_assert(sizeof(struct tg_queue_state) == 40, "tg_queue_state");
 
-/* Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty. */
+/* Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty. */
 struct tg_queue_pop {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: the queue's handle. */
 	__u32 handle;
 	/* Zero. */
@@ -871,10 +512,14 @@ struct tg_queue_pop {
 	/* Out: the element. */
 	__u64 value;
 };
-_Static_assert(sizeof(struct tg_queue_pop) == 16, "tg_queue_pop");
+_Static_assert(sizeof(struct tg_queue_pop) == 24, "tg_queue_pop");
 
 /* Make or join a replicated segment (TG_IOCTL_REPLICATE). Joining blocks, killably, until the copy is filled. */
 struct tg_replica {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* Name, NUL-padded, 1 to 63 bytes. */
 	__u8 name[64];
 	/* Secret a joiner must present; zeros for none. */
@@ -882,7 +527,7 @@ struct tg_replica {
 	/* Nodes admitted, one bit each; all ones admits every node. */
 	__u64 nodes[4];
 	/* In: bytes, when it is made; out: bytes. */
-	__u64 size;
+	__u64 length;
 	/* TG_REPLICA_HERE to make it, else the home node to join it at. */
 	__u32 home;
 	/* TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same. */
@@ -906,66 +551,68 @@ struct tg_replica {
 	/* Zero. */
 	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_replica) == 168, "tg_replica");
+_Static_assert(sizeof(struct tg_replica) == 176, "tg_replica");
 
 /* State of a replicated segment (TG_IOCTL_REPLICA_STATE). */
 struct tg_replica_state {
+	/* Bytes of this structure, as the caller knows it. */
+	__u32 size;
+	/* Zero: there are no flags. */
+	__u32 flags;
 	/* In: handle. */
 	__u32 handle;
 	/* Out: the home node, TG_REPLICA_HERE if it is this one. */
 	__u32 home;
 	/* Out: 0, or why it is an orphan, TG_ERR_*. */
 	__u32 status;
-	/* Zero. */
-	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_replica_state) == 16, "tg_replica_state");
+_Static_assert(sizeof(struct tg_replica_state) == 20, "tg_replica_state");
 
 /* What the board and the driver are. */
-#define TG_IOCTL_INFO _IOWR('T', 0, struct tg_info)
+#define TG_IOCTL_INFO _IOWR(TG_IOCTL_TYPE, 0x00, struct tg_info)
 /* Export memory under a name. */
-#define TG_IOCTL_EXPORT _IOWR('T', 1, struct tg_export)
+#define TG_IOCTL_EXPORT _IOWR(TG_IOCTL_TYPE, 0x01, struct tg_export)
 /* Withdraw an export; returns when nothing can reach it. */
-#define TG_IOCTL_UNEXPORT _IOWR('T', 2, struct tg_handle)
+#define TG_IOCTL_UNEXPORT _IOW(TG_IOCTL_TYPE, 0x02, struct tg_handle)
 /* Import a named segment. */
-#define TG_IOCTL_IMPORT _IOWR('T', 3, struct tg_import)
+#define TG_IOCTL_IMPORT _IOWR(TG_IOCTL_TYPE, 0x03, struct tg_import)
 /* Close an import; waits for its outstanding stores. */
-#define TG_IOCTL_UNIMPORT _IOWR('T', 4, struct tg_handle)
+#define TG_IOCTL_UNIMPORT _IOW(TG_IOCTL_TYPE, 0x04, struct tg_handle)
 /* State and latched error of an import. */
-#define TG_IOCTL_STATE _IOWR('T', 5, struct tg_import_state)
+#define TG_IOCTL_STATE _IOWR(TG_IOCTL_TYPE, 0x05, struct tg_import_state)
 /* Acknowledge an import's latched error and lift its cut. */
-#define TG_IOCTL_ACK _IOWR('T', 6, struct tg_handle)
-/* Run an atomic or a copy from the kernel. */
-#define TG_IOCTL_LAUNCH _IOWR('T', 7, struct tg_launch)
+#define TG_IOCTL_ACK _IOW(TG_IOCTL_TYPE, 0x06, struct tg_handle)
 /* Arm access counters for a page of an import. */
-#define TG_IOCTL_COUNTER_ARM _IOWR('T', 8, struct tg_counter)
+#define TG_IOCTL_COUNTER_ARM _IOWR(TG_IOCTL_TYPE, 0x08, struct tg_counter)
 /* Read access counters. */
-#define TG_IOCTL_COUNTER_READ _IOWR('T', 9, struct tg_counter)
+#define TG_IOCTL_COUNTER_READ _IOWR(TG_IOCTL_TYPE, 0x09, struct tg_counter)
 /* Disarm access counters. */
-#define TG_IOCTL_COUNTER_DISARM _IOWR('T', 10, struct tg_counter)
+#define TG_IOCTL_COUNTER_DISARM _IOW(TG_IOCTL_TYPE, 0x0a, struct tg_counter)
 /* Signal an eventfd when an armed or notifying operation is done. */
-#define TG_IOCTL_NOTIFY _IOWR('T', 11, struct tg_notify)
+#define TG_IOCTL_NOTIFY _IOW(TG_IOCTL_TYPE, 0x0b, struct tg_notify)
 /* Make a queue under a name. */
-#define TG_IOCTL_QUEUE_CREATE _IOWR('T', 12, struct tg_queue)
+#define TG_IOCTL_QUEUE_CREATE _IOWR(TG_IOCTL_TYPE, 0x0c, struct tg_queue)
 /* What a queue of this file is, for a process that did not make it. */
-#define TG_IOCTL_QUEUE_ATTACH _IOWR('T', 13, struct tg_queue)
+#define TG_IOCTL_QUEUE_ATTACH _IOWR(TG_IOCTL_TYPE, 0x0d, struct tg_queue)
 /* End a queue; its senders' imports are gone. */
-#define TG_IOCTL_QUEUE_DESTROY _IOWR('T', 14, struct tg_handle)
+#define TG_IOCTL_QUEUE_DESTROY _IOW(TG_IOCTL_TYPE, 0x0e, struct tg_handle)
 /* Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear. */
-#define TG_IOCTL_QUEUE_SERVICE _IOWR('T', 15, struct tg_handle)
+#define TG_IOCTL_QUEUE_SERVICE _IOW(TG_IOCTL_TYPE, 0x0f, struct tg_handle)
 /* State of a queue. */
-#define TG_IOCTL_QUEUE_STATE _IOWR('T', 16, struct tg_queue_state)
-/* Dequeue in the kernel. */
-#define TG_IOCTL_QUEUE_POP _IOWR('T', 17, struct tg_queue_pop)
+#define TG_IOCTL_QUEUE_STATE _IOWR(TG_IOCTL_TYPE, 0x10, struct tg_queue_state)
 /* Make or join a replicated segment. */
-#define TG_IOCTL_REPLICATE _IOWR('T', 18, struct tg_replica)
+#define TG_IOCTL_REPLICATE _IOWR(TG_IOCTL_TYPE, 0x12, struct tg_replica)
 /* Leave a replicated segment; the copies of a home become orphans. */
-#define TG_IOCTL_REPLICA_LEAVE _IOWR('T', 19, struct tg_handle)
+#define TG_IOCTL_REPLICA_LEAVE _IOW(TG_IOCTL_TYPE, 0x13, struct tg_handle)
 /* State of a replicated segment. */
-#define TG_IOCTL_REPLICA_STATE _IOWR('T', 20, struct tg_replica_state)
+#define TG_IOCTL_REPLICA_STATE _IOWR(TG_IOCTL_TYPE, 0x14, struct tg_replica_state)
 /* Become the home of an orphan: this copy is the truth, under the same name. */
-#define TG_IOCTL_REPLICA_ADOPT _IOWR('T', 21, struct tg_handle)
+#define TG_IOCTL_REPLICA_ADOPT _IOW(TG_IOCTL_TYPE, 0x15, struct tg_handle)
 /* Become the home, while stores go on; the home until now is a copy then. Blocks, killably. */
-#define TG_IOCTL_REPLICA_MOVE _IOWR('T', 22, struct tg_handle)
+#define TG_IOCTL_REPLICA_MOVE _IOW(TG_IOCTL_TYPE, 0x16, struct tg_handle)
+/* Run an atomic or a copy from the kernel (telegraphos_lab.ko). */
+#define TG_IOCTL_LAUNCH _IOWR(TG_IOCTL_TYPE, 0x20, struct tg_launch)
+/* Dequeue in the kernel (telegraphos_lab.ko). */
+#define TG_IOCTL_QUEUE_POP _IOWR(TG_IOCTL_TYPE, 0x21, struct tg_queue_pop)
 
 #endif /* _UAPI_TELEGRAPHOS_H */

@@ -3,7 +3,7 @@
 
 use crate::cpio::Cpio;
 use crate::manifest::FileRecord;
-use crate::module::{KO, forget_old};
+use crate::module::{KO, LAB_KO, forget_old};
 use crate::store::{self, Store};
 use crate::{Error, KernelSeries, Manifest, Result};
 use std::ffi::OsString;
@@ -49,6 +49,7 @@ impl Store {
             contents.push((name.as_str(), fs::read(path).map_err(Error::io("cannot read", path))?));
         }
         let ko = fs::read(&module.path).map_err(Error::io("cannot read", &module.path))?;
+        let lab = fs::read(&module.lab).map_err(Error::io("cannot read", &module.lab))?;
         let userland_id = userland.manifest.parts.join("\n");
         let kernel_id = kernel.manifest.parts.join("\n");
         let fixed = [
@@ -58,6 +59,7 @@ impl Store {
             ("init", INIT.as_bytes()),
             ("etc", [PASSWD, GROUP, MDEV, PROFILE].concat().as_bytes()).to_owned(),
             ("module", &ko),
+            ("lab", &lab),
         ]
         .map(|(n, c)| (n, c.to_vec()));
         let key = store::sha256_parts(
@@ -90,6 +92,7 @@ impl Store {
             }
             image.file("usr/share/misc/pci.ids", 0o644, &read(&userland.root.join("usr/share/misc/pci.ids"))?);
             image.file(&format!("usr/lib/telegraphos/{KO}"), 0o644, &ko);
+            image.file(&format!("usr/lib/telegraphos/{LAB_KO}"), 0o644, &lab);
             for (name, content) in &contents {
                 image.file(&format!("bin/{name}"), 0o755, content);
             }

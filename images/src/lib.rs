@@ -48,7 +48,7 @@ pub use iproute::Ip;
 pub use kernel::{Kernel, KernelSeries};
 pub use kvm::{KvmState, kvm_state, kvm_usable};
 pub use manifest::{FileRecord, Manifest, PackageRecord};
-pub use module::{Module, Report};
+pub use module::{Mistake, Module, Report};
 pub use progress::Progress;
 pub use qemu::{MIN_VERSION, Origin, Qemu, Version};
 pub use rust::{OLDEST_RUST, Rust};

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct Module {
     /// `telegraphos.ko`.
     pub path: PathBuf,
+    /// `telegraphos_lab.ko`, for comparisons.
+    pub lab: PathBuf,
     /// Its hash, and the kernel it fits.
     pub manifest: Manifest,
     /// Compiler warnings in its own sources (built with `W=1`).
@@ -50,8 +52,14 @@ impl fmt::Display for Report {
 
 /// Directory of the copied sources inside a build root. `module` and `uapi` keep their places to each other.
 const INSIDE: &str = "build/guest-driver";
+/// Has kbuild run sparse, which looks for values of the wrong byte order in every kernel's headers since 4.10. Newer kbuild asks
+/// a script that Debian's headers lack whether sparse is fit, and goes on without: hence the second variable, and the question
+/// whether it ran.
+const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
 /// File name of the module.
 pub(crate) const KO: &str = "telegraphos.ko";
+/// File name of the one for comparisons.
+pub(crate) const LAB_KO: &str = "telegraphos_lab.ko";
 
 impl Store {
     /// The driver for a kernel series, built if its sources or the kernel changed.
@@ -68,18 +76,34 @@ impl Store {
             forget_old(self, "module", series);
             let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
             let build = Build::run(self, lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?;
-            let (made, built) = (build.place.0.join("module").join(KO), at.join(KO));
-            fs::copy(&made, &built).map_err(Error::io("the build left no module to copy:", &made))?;
+            let mut files = Vec::new();
+            for name in [KO, LAB_KO] {
+                let (made, built) = (build.place.0.join("module").join(name), at.join(name));
+                fs::copy(&made, &built).map_err(Error::io("the build left no module to copy:", &made))?;
+                files.push(FileRecord { name: name.into(), sha256: store::sha256_file(&built)? });
+            }
             store::write(&at.join("warnings"), findings(&build.log).join("\n").as_bytes())?;
             step.done();
-            Ok(Manifest {
-                parts: vec![format!("driver built for {}", kernel.release)],
-                packages: Vec::new(),
-                files: vec![FileRecord { name: KO.into(), sha256: store::sha256_file(&built)? }],
-            })
+            Ok(Manifest { parts: vec![format!("driver built for {}", kernel.release)], packages: Vec::new(), files })
         })?;
         let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
-        Ok(Module { path: dir.join(KO), manifest, warnings: warnings.lines().map(str::to_owned).collect() })
+        let warnings = warnings.lines().map(str::to_owned).collect();
+        Ok(Module { path: dir.join(KO), lab: dir.join(LAB_KO), manifest, warnings })
+    }
+
+    /// What sparse finds in the driver's files with mistakes, which are in different ones.
+    pub fn sparse_finds(&self, series: KernelSeries, mistakes: &[Mistake]) -> Result<Vec<String>> {
+        let kernel = self.kernel(series)?;
+        let lock = self.lock()?;
+        let mut sources = sources()?;
+        for mistake in mistakes {
+            mistake.make(&mut sources)?;
+        }
+        let objects: Vec<_> = mistakes.iter().map(|m| m.file.replace(".c", ".o")).collect();
+        let targets: Vec<_> = SPARSE.into_iter().chain(objects.iter().map(String::as_str)).collect();
+        let build = Build::run(self, &lock, &kernel, &sources, &targets)?;
+        build.sparse_ran(&kernel)?;
+        Ok(findings(&build.log))
     }
 
     /// Compiles with `W=1`, runs sparse and checkpatch over the driver's sources.
@@ -90,10 +114,7 @@ impl Store {
         let lock = self.lock()?;
         let mut report = Report::default();
         let step = self.progress.step(format!("Checking the driver against {}", kernel.release), None);
-        // Newer kbuild asks a script that Debian's headers lack whether sparse is fit, and goes on without: hence the
-        // second variable, and the question whether it ran.
-        let with_sparse = ["W=1", "C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse", "modules"];
-        let checked = Build::run(self, &lock, &kernel, &sources, &with_sparse)?;
+        let checked = Build::run(self, &lock, &kernel, &sources, &[&["W=1"], &SPARSE[..], &["modules"]].concat())?;
         let version = |m: &Manifest, name| m.package(name).map(|p| p.version.clone()).unwrap_or_default();
         let sparse = format!("sparse {}", version(&kernel.manifest, "sparse"));
         // A sparse older than the kernel stops in its headers, and then sees nothing of ours.
@@ -104,10 +125,7 @@ impl Store {
             report.ran.push(format!("NOT {sparse}, which cannot read this kernel's headers ({stop})"));
         } else {
             let checked = checked.success(&kernel)?;
-            if !checked.log.lines().any(|l| l.trim_start().starts_with("CHECK ")) {
-                let what = format!("running sparse for {}", kernel.release);
-                return Err(Error::Build { what, status: "it did not run".into(), log: checked.log.clone() });
-            }
+            checked.sparse_ran(&kernel)?;
             report.findings.extend(findings(&checked.log));
             report.ran.push(format!("gcc W=1 for {}", kernel.release));
             report.ran.push(sparse);
@@ -147,6 +165,33 @@ impl Store {
         ));
         step.done();
         Ok(report)
+    }
+}
+
+/// A mistake made on purpose in a copy of the driver's sources.
+#[derive(Clone, Copy, Debug)]
+pub struct Mistake {
+    /// A C file of `guest-driver/module`.
+    pub file: &'static str,
+    /// Text that occurs once in it.
+    pub right: &'static str,
+    /// What stands there instead.
+    pub wrong: &'static str,
+}
+
+impl Mistake {
+    fn make(&self, sources: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
+        let name = format!("module/{}", self.file);
+        let text = String::from_utf8_lossy(sources.get(&name).map_or(&[], Vec::as_slice)).into_owned();
+        let places = text.matches(self.right).count();
+        if places != 1 {
+            return Err(Error::Unsupported(format!(
+                "{:?} occurs {places} times in guest-driver/{name}; expected once: name another place for the mistake",
+                self.right
+            )));
+        }
+        sources.insert(name, text.replacen(self.right, self.wrong, 1).into_bytes());
+        Ok(())
     }
 }
 
@@ -241,6 +286,14 @@ impl Build {
         let out = chroot::run(store, &kernel.root, &argv)?;
         let log = format!("{}{}", out.stdout, out.stderr);
         Ok(Build { place, status: out.status, log, tail: out.tail(40) })
+    }
+
+    fn sparse_ran(&self, kernel: &Kernel) -> Result<()> {
+        if self.log.lines().any(|l| l.trim_start().starts_with("CHECK ")) {
+            return Ok(());
+        }
+        let what = format!("running sparse for {}", kernel.release);
+        Err(Error::Build { what, status: "it did not run".into(), log: self.log.clone() })
     }
 
     fn success(self, kernel: &Kernel) -> Result<Build> {

@@ -111,7 +111,12 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
     let settings = settings("counting");
     let qemu = prepare(&settings, ProgressMode::Plain)?.qemu;
     let options = with_plugin(&Store::open(None, Progress::Plain)?, &qemu, &out)?;
-    let cluster = Cluster::builder().nodes(2).settings(settings).node(0, |node| node.qemu_options = options).boot()?;
+    let cluster = Cluster::builder()
+        .nodes(2)
+        .settings(settings)
+        .each(|node| node.lab = true)
+        .node(0, |node| node.qemu_options = options)
+        .boot()?;
     let _box = Export::of(cluster.node(1), "box", "64K")?;
     let mut sinks = Vec::new();
     for width in ["4", "8"] {

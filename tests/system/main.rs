@@ -22,7 +22,7 @@ mod whole;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use telegraphos_cluster::{Builder, Cluster, Settings, User};
-use telegraphos_images::{KernelSeries, Progress, Store};
+use telegraphos_images::{KernelSeries, Mistake, Progress, Store};
 use telegraphos_tests::{Scale, Suite};
 
 /// First argument that makes this executable the command `telegraphos`: the code its own program runs.
@@ -201,6 +201,25 @@ fn pci_vendor_is_unassigned() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// That sparse says nothing means something: a word for the board, and one from it, that are not converted are found.
+fn sparse_finds_missing_conversions() -> anyhow::Result<()> {
+    let mistakes = [
+        Mistake { file: "counter.c", right: "cpu_to_le64(reads)", wrong: "reads" },
+        Mistake {
+            file: "admin.c",
+            right: "le64_to_cpu(c->generation);\n\tto->length",
+            wrong: "c->generation;\n\tto->length",
+        },
+        Mistake { file: "events.c", right: "le64_to_cpu(READ_ONCE(entry->value))", wrong: "READ_ONCE(entry->value)" },
+    ];
+    let found = Store::open(None, Progress::Plain)?.sparse_finds(KernelSeries::V6_12, &mistakes)?;
+    for mistake in mistakes {
+        let is_it = |line: &String| line.contains(mistake.file) && line.contains("different base types");
+        anyhow::ensure!(found.iter().any(is_it), "sparse does not find {mistake:?}: {found:?}");
+    }
+    Ok(())
+}
+
 /// Sparse, checkpatch and kernel-doc have nothing to say about the driver.
 fn driver(suite: &mut Suite) {
     suite.part("driver_is_clean", || {
@@ -211,4 +230,5 @@ fn driver(suite: &mut Suite) {
         }
         Ok(())
     });
+    suite.part("driver_without_a_conversion_is_not", sparse_finds_missing_conversions);
 }

@@ -67,47 +67,47 @@ c_struct! {
     /// An admin command; the fields an opcode does not name must be zero.
     pub struct Command as "tg_admin_command" {
         /// TG_ADMIN_*.
-        pub opcode: u32 = "__u32",
+        pub opcode: u32 = "__le32",
         /// Returned in the completion; never 0, and different from the slot's previous one.
-        pub seq: u32 = "__u32",
+        pub seq: u32 = "__le32",
         /// Node id.
-        pub node: u16 = "__u16",
+        pub node: u16 = "__le16",
         /// Context number.
-        pub context: u16 = "__u16",
+        pub context: u16 = "__le16",
         /// Import number.
-        pub import: u16 = "__u16",
+        pub import: u16 = "__le16",
         /// TG_RIGHT_* bits.
-        pub rights: u16 = "__u16",
+        pub rights: u16 = "__le16",
         /// Rights offered to processes of the owner's uid.
-        pub rights_owner: u16 = "__u16",
+        pub rights_owner: u16 = "__le16",
         /// Rights offered to other processes.
-        pub rights_others: u16 = "__u16",
+        pub rights_others: u16 = "__le16",
         /// User id: the exporter's, or the caller's in a lookup.
-        pub uid: u32 = "__u32",
+        pub uid: u32 = "__le32",
         /// First window slot or first export page.
-        pub index: u32 = "__u32",
+        pub index: u32 = "__le32",
         /// Number of units.
-        pub count: u32 = "__u32",
+        pub count: u32 = "__le32",
         /// First export page at the remote node.
-        pub page: u32 = "__u32",
+        pub page: u32 = "__le32",
         /// Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores taken; 0 for none.
-        pub taken: u32 = "__u32",
+        pub taken: u32 = "__le32",
         /// Grant generation.
-        pub generation: u64 = "__u64",
+        pub generation: u64 = "__le64",
         /// DMA address.
-        pub address: u64 = "__u64",
+        pub address: u64 = "__le64",
         /// Bytes.
-        pub length: u64 = "__u64",
+        pub length: u64 = "__le64",
         /// Nodes a grant admits, one bit each; all ones admits every node.
-        pub nodes: [u64; 4] = "__u64[4]",
+        pub nodes: [u64; 4] = "__le64[4]",
         /// Segment secret; zeros for none.
         pub secret: [u8; 16] = "__u8[16]",
         /// Segment name, NUL-padded.
         pub name: [u8; 64] = "__u8[64]",
         /// The context's key, 48 random bits.
-        pub key: u64 = "__u64",
+        pub key: u64 = "__le64",
         /// Zero.
-        pub reserved2: u64 = "__u64",
+        pub reserved2: u64 = "__le64",
     }
 }
 
@@ -115,29 +115,29 @@ c_struct! {
     /// The command of TG_ADMIN_LAUNCH, in place of struct tg_admin_command.
     pub struct LaunchCommand as "tg_admin_launch" {
         /// TG_ADMIN_LAUNCH.
-        pub opcode: u32 = "__u32",
+        pub opcode: u32 = "__le32",
         /// As in every command.
-        pub seq: u32 = "__u32",
+        pub seq: u32 = "__le32",
         /// The context whose imports these are.
-        pub context: u16 = "__u16",
+        pub context: u16 = "__le16",
         /// Import of the target of an atomic or the destination of a copy.
-        pub target: u16 = "__u16",
+        pub target: u16 = "__le16",
         /// Import of the source of a copy.
-        pub source: u16 = "__u16",
+        pub source: u16 = "__le16",
         /// TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8.
-        pub operation: u16 = "__u16",
+        pub operation: u16 = "__le16",
         /// Bytes from the start of the target's segment.
-        pub target_offset: u64 = "__u64",
+        pub target_offset: u64 = "__le64",
         /// Bytes from the start of the source's segment.
-        pub source_offset: u64 = "__u64",
+        pub source_offset: u64 = "__le64",
         /// Bytes to copy.
-        pub length: u64 = "__u64",
+        pub length: u64 = "__le64",
         /// Operand of an atomic.
-        pub operand: u64 = "__u64",
+        pub operand: u64 = "__le64",
         /// Value a compare-and-swap compares with.
-        pub compare: u64 = "__u64",
+        pub compare: u64 = "__le64",
         /// Zero.
-        pub reserved: [u64; 17] = "__u64[17]",
+        pub reserved: [u64; 17] = "__le64[17]",
     }
 }
 
@@ -145,23 +145,23 @@ c_struct! {
     /// The command of TG_ADMIN_COUNTER_SET and TG_ADMIN_COUNTER_GET, in place of struct tg_admin_command.
     pub struct CounterCommand as "tg_admin_counter" {
         /// TG_ADMIN_COUNTER_SET or TG_ADMIN_COUNTER_GET.
-        pub opcode: u32 = "__u32",
+        pub opcode: u32 = "__le32",
         /// As in every command.
-        pub seq: u32 = "__u32",
+        pub seq: u32 = "__le32",
         /// The counter.
-        pub index: u32 = "__u32",
+        pub index: u32 = "__le32",
         /// The node of the page.
-        pub node: u32 = "__u32",
+        pub node: u32 = "__le32",
         /// Export page of that node.
-        pub page: u32 = "__u32",
+        pub page: u32 = "__le32",
         /// Zero.
-        pub reserved: u32 = "__u32",
+        pub reserved: u32 = "__le32",
         /// Reads to count down; 0 counts none.
-        pub reads: u64 = "__u64",
+        pub reads: u64 = "__le64",
         /// Writes, atomics included, to count down; 0 counts none.
-        pub writes: u64 = "__u64",
+        pub writes: u64 = "__le64",
         /// Zero.
-        pub reserved2: [u64; 19] = "__u64[19]",
+        pub reserved2: [u64; 19] = "__le64[19]",
     }
 }
 
@@ -169,23 +169,23 @@ c_struct! {
     /// The command of TG_ADMIN_QUEUE_SET, in place of struct tg_admin_command.
     pub struct QueueCommand as "tg_admin_queue" {
         /// TG_ADMIN_QUEUE_SET.
-        pub opcode: u32 = "__u32",
+        pub opcode: u32 = "__le32",
         /// As in every command.
-        pub seq: u32 = "__u32",
+        pub seq: u32 = "__le32",
         /// Export page.
-        pub page: u32 = "__u32",
+        pub page: u32 = "__le32",
         /// Words of a buffer.
-        pub words: u32 = "__u32",
+        pub words: u32 = "__le32",
         /// Bytes of a word: 4 or 8.
-        pub width: u32 = "__u32",
+        pub width: u32 = "__le32",
         /// The context that may arm it.
-        pub context: u32 = "__u32",
+        pub context: u32 = "__le32",
         /// DMA address of its first buffer, aligned to the buffer's size.
-        pub address: u64 = "__u64",
+        pub address: u64 = "__le64",
         /// Nodes admitted, one bit each; all ones admits every node.
-        pub nodes: [u64; 4] = "__u64[4]",
+        pub nodes: [u64; 4] = "__le64[4]",
         /// Zero.
-        pub reserved: [u64; 16] = "__u64[16]",
+        pub reserved: [u64; 16] = "__le64[16]",
     }
 }
 
@@ -207,21 +207,21 @@ c_struct! {
     /// The command of TG_ADMIN_REPLICA_SET, in place of struct tg_admin_command.
     pub struct ReplicaCommand as "tg_admin_replica" {
         /// TG_ADMIN_REPLICA_SET.
-        pub opcode: u32 = "__u32",
+        pub opcode: u32 = "__le32",
         /// As in every command.
-        pub seq: u32 = "__u32",
+        pub seq: u32 = "__le32",
         /// Export page of this node.
-        pub page: u32 = "__u32",
+        pub page: u32 = "__le32",
         /// TG_REPLICA_*: the mode.
-        pub mode: u32 = "__u32",
+        pub mode: u32 = "__le32",
         /// Home node.
-        pub node: u32 = "__u32",
+        pub node: u32 = "__le32",
         /// Export page there.
-        pub home_page: u32 = "__u32",
+        pub home_page: u32 = "__le32",
         /// Generation of its grant there.
-        pub home_generation: u64 = "__u64",
+        pub home_generation: u64 = "__le64",
         /// Zero.
-        pub reserved: [u64; 20] = "__u64[20]",
+        pub reserved: [u64; 20] = "__le64[20]",
     }
 }
 
@@ -229,23 +229,23 @@ c_struct! {
     /// The completion of an admin command. `{seq, status}` is one 8-byte word, written last with release ordering.
     pub struct Completion as "tg_admin_completion" {
         /// The command's `seq`.
-        pub seq: u32 = "__u32",
+        pub seq: u32 = "__le32",
         /// TG_OK or TG_ERR_*.
-        pub status: u32 = "__u32",
+        pub status: u32 = "__le32",
         /// First export page.
-        pub index: u32 = "__u32",
+        pub index: u32 = "__le32",
         /// Number of units.
-        pub count: u32 = "__u32",
+        pub count: u32 = "__le32",
         /// Grant generation.
-        pub generation: u64 = "__u64",
+        pub generation: u64 = "__le64",
         /// Bytes.
-        pub length: u64 = "__u64",
+        pub length: u64 = "__le64",
         /// TG_RIGHT_* bits granted.
-        pub rights: u32 = "__u32",
+        pub rights: u32 = "__le32",
         /// Bytes of a queue's word; 0 if it is not a queue.
-        pub width: u32 = "__u32",
+        pub width: u32 = "__le32",
         /// Zero.
-        pub reserved2: [u64; 3] = "__u64[3]",
+        pub reserved2: [u64; 3] = "__le64[3]",
     }
 }
 

@@ -176,17 +176,17 @@ c_struct! {
     /// The status page: written by the HIB, one 8-byte word at a time with release ordering, read by the process.
     pub struct StatusPage as "tg_status_page" {
         /// Last completion of each slot: `status << 48 | cookie`.
-        pub done: [u64; 64] = "__u64[64]",
+        pub done: [u64; 64] = "__le64[64]",
         /// Number of errors latched on imports of this context.
-        pub errors: u64 = "__u64",
+        pub errors: u64 = "__le64",
         /// Zero.
-        pub reserved: [u64; 63] = "__u64[63]",
+        pub reserved: [u64; 63] = "__le64[63]",
         /// Previous value of the word of each slot's last atomic; written before `done`.
-        pub value: [u64; 64] = "__u64[64]",
+        pub value: [u64; 64] = "__le64[64]",
         /// Per import of replicated pages (tg_admin_command.taken): stores of it that are in this node's copy.
-        pub taken: [u64; 256] = "__u64[256]",
+        pub taken: [u64; 256] = "__le64[256]",
         /// Zero.
-        pub reserved2: [u64; 64] = "__u64[64]",
+        pub reserved2: [u64; 64] = "__le64[64]",
     }
 }
 

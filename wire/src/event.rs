@@ -63,12 +63,12 @@ c_struct! {
     /// One event queue entry.
     pub struct Entry as "tg_event" {
         /// Depends on `kind`.
-        pub value: u64 = "__u64",
+        pub value: u64 = "__le64",
         /// TG_EVENT_*.
-        pub kind: u16 = "__u16",
+        pub kind: u16 = "__le16",
         /// What it happened to.
-        pub index: u16 = "__u16",
+        pub index: u16 = "__le16",
         /// Running count from 1.
-        pub seq: u32 = "__u32",
+        pub seq: u32 = "__le32",
     }
 }

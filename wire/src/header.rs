@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generates the C header of the guest driver from the tables of this crate.
+//! Generates the C headers of the guest driver from the tables of this crate: what user space sees, and what the driver and the
+//! board say to each other, which user space never sees.
 //!
-//! `cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h` renews the committed copy.
+//! ```sh
+//! cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
+//! cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
+//! ```
 
 use crate::{CStruct, admin, context, event, ids, packet::Rights, queue, regs, uapi};
 use core::fmt::{self, Write};
@@ -45,13 +49,22 @@ fn structure(out: &mut dyn Write, s: &CStruct) -> fmt::Result {
     writeln!(out, "_Static_assert(sizeof(struct {}) == {}, \"{}\");", s.name, s.size, s.name)
 }
 
-/// Writes the whole header.
+/// Writes `telegraphos.h`: the user interface, and what processes read and write of the board's by themselves.
+///
+/// # Errors
+/// Those of `out`.
 pub fn generate(out: &mut dyn Write) -> fmt::Result {
     writeln!(
         out,
         "/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note OR MIT OR Apache-2.0 */
 /*
- * Telegraphos HIB: registers, admin commands, events, and the user interface.
+ * Telegraphos HIB: the interface of its driver to user space.
+ *
+ * Each ioctl has a structure that begins with its size, as the caller knows it, and flags.
+ * It may grow at its end. The driver takes what is missing for zero, and refuses what it
+ * does not know unless it is zero: E2BIG for bytes behind the end of its own structure,
+ * EINVAL for a flag, and for less than the first version of the structure had. It writes
+ * no more than that size back.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h
@@ -60,6 +73,75 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
 #define _UAPI_TELEGRAPHOS_H
 
 #include <linux/ioctl.h>
+#include <linux/types.h>"
+    )?;
+    table(out, "Status codes", crate::Status::ALL)?;
+    table(out, "Rights", Rights::NAMES)?;
+    table(out, "Modes of replicated pages", admin::MODES)?;
+    table(
+        out,
+        "COUNTER bits",
+        &[
+            ("TG_COUNTER_READS", event::COUNTER_READS, "The reads counter went to 0"),
+            ("TG_COUNTER_WRITES", event::COUNTER_WRITES, "The writes counter went to 0"),
+        ],
+    )?;
+    table(out, "Contexts", context::ALL)?;
+    table(out, "Operations", context::OPERATIONS)?;
+    table(out, "Launch flags", context::FLAGS)?;
+    structure(out, &context::StatusPage::C)?;
+    table(out, "Notification queues", queue::ALL)?;
+    structure(out, &queue::Control::C)?;
+    table(out, "User interface", uapi::ALL)?;
+    for s in [
+        &uapi::Info::C,
+        &uapi::Export::C,
+        &uapi::Import::C,
+        &uapi::Handle::C,
+        &uapi::ImportState::C,
+        &uapi::Launch::C,
+        &uapi::Counter::C,
+        &uapi::Notify::C,
+        &uapi::Queue::C,
+        &uapi::QueueState::C,
+        &uapi::QueuePop::C,
+        &uapi::Replica::C,
+        &uapi::ReplicaState::C,
+    ] {
+        structure(out, s)?;
+    }
+    writeln!(out)?;
+    for ioctl in uapi::IOCTLS {
+        let (name, number, structure) = (ioctl.name, ioctl.number, ioctl.structure.name);
+        let direction = ioctl.direction.c_macro();
+        writeln!(
+            out,
+            "/* {} */\n#define {name} {direction}(TG_IOCTL_TYPE, 0x{number:02x}, struct {structure})",
+            ioctl.doc
+        )?;
+    }
+    writeln!(out, "\n#endif /* _UAPI_TELEGRAPHOS_H */")
+}
+
+/// Writes `telegraphos_hw.h`: registers, admin commands and events, in the board's byte order.
+///
+/// # Errors
+/// Those of `out`.
+pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
+    writeln!(
+        out,
+        "/* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
+/*
+ * Telegraphos HIB: what the driver and the board say to each other: registers, admin
+ * commands and events. Private to the driver: TG_REG_VERSION says which it is. Everything
+ * in memory is little-endian.
+ *
+ * Generated from the wire crate; do not edit. Renew with
+ *   cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
+ */
+#ifndef TELEGRAPHOS_HW_H
+#define TELEGRAPHOS_HW_H
+
 #include <linux/types.h>"
     )?;
     table(out, "PCI identity", ids::ALL)?;
@@ -81,8 +163,6 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
     }
     table(out, "BAR0 constants", regs::CONSTANTS)?;
     table(out, "Units", &[("TG_UNIT_SHIFT", u64::from(crate::UNIT_SHIFT), "log2 of the import and export unit")])?;
-    table(out, "Status codes", crate::Status::ALL)?;
-    table(out, "Rights", Rights::NAMES)?;
     table(out, "Admin commands", admin::ALL)?;
     table(
         out,
@@ -93,13 +173,16 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
             ("TG_ADMIN_COMPLETION", admin::COMPLETION_OFFSET as u64, "Offset of the completion in a slot"),
         ],
     )?;
-    structure(out, &admin::Command::C)?;
-    structure(out, &admin::LaunchCommand::C)?;
-    structure(out, &admin::CounterCommand::C)?;
-    structure(out, &admin::QueueCommand::C)?;
-    table(out, "Modes of replicated pages", admin::MODES)?;
-    structure(out, &admin::ReplicaCommand::C)?;
-    structure(out, &admin::Completion::C)?;
+    for s in [
+        &admin::Command::C,
+        &admin::LaunchCommand::C,
+        &admin::CounterCommand::C,
+        &admin::QueueCommand::C,
+        &admin::ReplicaCommand::C,
+        &admin::Completion::C,
+    ] {
+        structure(out, s)?;
+    }
     table(out, "Events", event::ALL)?;
     table(
         out,
@@ -113,14 +196,6 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         out,
         "CONTEXT_STATE bits",
         &[("TG_CONTEXT_CONGESTED", event::CONTEXT_CONGESTED, "Its stores or launches wait")],
-    )?;
-    table(
-        out,
-        "COUNTER bits",
-        &[
-            ("TG_COUNTER_READS", event::COUNTER_READS, "The reads counter went to 0"),
-            ("TG_COUNTER_WRITES", event::COUNTER_WRITES, "The writes counter went to 0"),
-        ],
     )?;
     table(
         out,
@@ -148,38 +223,5 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         ],
     )?;
     structure(out, &event::Entry::C)?;
-    table(out, "Contexts", context::ALL)?;
-    table(out, "Operations", context::OPERATIONS)?;
-    table(out, "Launch flags", context::FLAGS)?;
-    structure(out, &context::StatusPage::C)?;
-    table(out, "Notification queues", queue::ALL)?;
-    structure(out, &queue::Control::C)?;
-    table(out, "User interface", uapi::ALL)?;
-    for s in [
-        &uapi::Info::C,
-        &uapi::Export::C,
-        &uapi::Import::C,
-        &uapi::Handle::C,
-        &uapi::ImportState::C,
-        &uapi::Launch::C,
-        &uapi::Counter::C,
-        &uapi::Notify::C,
-        &uapi::Queue::C,
-        &uapi::QueueState::C,
-        &uapi::QueuePop::C,
-        &uapi::Replica::C,
-        &uapi::ReplicaState::C,
-    ] {
-        structure(out, s)?;
-    }
-    writeln!(out)?;
-    for (name, number, s, doc) in uapi::IOCTLS {
-        writeln!(
-            out,
-            "/* {doc} */\n#define {name} _IOWR('{}', {number}, struct {})",
-            char::from(uapi::IOCTL_TYPE),
-            s.name
-        )?;
-    }
-    writeln!(out, "\n#endif /* _UAPI_TELEGRAPHOS_H */")
+    writeln!(out, "\n#endif /* TELEGRAPHOS_HW_H */")
 }

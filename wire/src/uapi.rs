@@ -4,18 +4,24 @@
 //! Each open file has its own context, exports and imports; closing it releases them. Handles are numbers of the
 //! device (an import's handle is its import number) and are usable only through the file that made them.
 //!
+//! Each ioctl has a structure that begins with `size` and `flags`, and may grow at its end. The caller says in `size` how long the
+//! structure is that it knows; the request number says the same. The driver takes what is missing for zero, and refuses what it does
+//! not know unless it is zero: `E2BIG` for bytes behind the end of its own structure, `EINVAL` for a flag, and for less than
+//! the first version of the structure had. It writes no more than `size` bytes back.
+//!
 //! mmap offsets: `kind << 48 | handle << 32 | byte offset`; kinds are MMAP_*. A mapping must lie within the object, else
 //! `EINVAL`. Import and export mappings fill by page fault; when the object goes away (device gone, grant revoked, node down)
 //! the next touch is SIGBUS.
-
-/// ioctl type byte.
-pub const IOCTL_TYPE: u8 = b'T';
 
 c_consts! {
     /// Constants of the user interface for the C header.
     pub ALL: u64, prefix "TG_" {
         /// Version of the user interface, in tg_info.abi.
-        ABI_VERSION = 1,
+        ABI_VERSION = 2,
+        /// Type byte of the ioctls. The kernel's list of those in use (Documentation/userspace-api/ioctl/ioctl-number.rst) has none of this type; numbers 00 to 3f are this driver's.
+        IOCTL_TYPE = 0xbd,
+        /// First number of the ioctls of telegraphos_lab.ko, which is for comparisons only. Without it they are ENOTTY.
+        IOCTL_LAB = 0x20,
         /// mmap kind: the context page (one page, write-only use; handle 0).
         MMAP_CONTEXT = 1,
         /// mmap kind: the status page (one page, read-only; handle 0).
@@ -56,6 +62,10 @@ c_consts! {
 c_struct! {
     /// What the board and the driver are (TG_IOCTL_INFO).
     pub struct Info as "tg_info" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// ABI_VERSION.
         pub abi: u32 = "__u32",
         /// This node's id.
@@ -76,20 +86,22 @@ c_struct! {
         pub counters: u32 = "__u32",
         /// The key of this file's context, 48 random bits.
         pub key: u64 = "__u64",
-        /// Zero.
-        pub reserved: [u32; 4] = "__u32[4]",
     }
 }
 
 c_struct! {
     /// Export zeroed driver-allocated memory under a name (TG_IOCTL_EXPORT).
     pub struct Export as "tg_export" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// Name, NUL-padded, 1 to 63 bytes.
         pub name: [u8; 64] = "__u8[64]",
         /// Secret an importer must present; zeros for none.
         pub secret: [u8; 16] = "__u8[16]",
         /// In: bytes, 1 to the window size per node.
-        pub size: u64 = "__u64",
+        pub length: u64 = "__u64",
         /// Nodes admitted, one bit each; all ones admits every node.
         pub nodes: [u64; 4] = "__u64[4]",
         /// TG_RIGHT_* for processes of the same uid.
@@ -106,6 +118,10 @@ c_struct! {
 c_struct! {
     /// Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered.
     pub struct Import as "tg_import" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// Name, NUL-padded.
         pub name: [u8; 64] = "__u8[64]",
         /// Secret.
@@ -113,11 +129,9 @@ c_struct! {
         /// Node id.
         pub node: u32 = "__u32",
         /// TG_RIGHT_* wanted; all must be granted.
-        pub rights: u16 = "__u16",
-        /// Zero.
-        pub reserved: u16 = "__u16",
+        pub rights: u32 = "__u32",
         /// Out: bytes.
-        pub size: u64 = "__u64",
+        pub length: u64 = "__u64",
         /// Out: handle, the import number.
         pub handle: u32 = "__u32",
         /// Out: on failure with EREMOTEIO, the TG_ERR_* status.
@@ -127,37 +141,45 @@ c_struct! {
         /// Out: bytes of a queue's word; 0 if it is not a queue.
         pub width: u32 = "__u32",
         /// Zero.
-        pub reserved2: u32 = "__u32",
+        pub reserved: u32 = "__u32",
     }
 }
 
 c_struct! {
     /// A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK).
     pub struct Handle as "tg_handle" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// The handle.
         pub handle: u32 = "__u32",
-        /// Zero.
-        pub reserved: u32 = "__u32",
     }
 }
 
 c_struct! {
     /// State of an import (TG_IOCTL_STATE).
     pub struct ImportState as "tg_import_state" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// In: the import's handle.
         pub handle: u32 = "__u32",
         /// Out: TG_STATE_* bits.
         pub state: u32 = "__u32",
         /// Out: latched TG_ERR_* status, 0 if none.
         pub status: u32 = "__u32",
-        /// Zero.
-        pub reserved: u32 = "__u32",
     }
 }
 
 c_struct! {
-    /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH). Blocks, killably, until it is done.
+    /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is done.
     pub struct Launch as "tg_launch" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// TG_STYLE_*.
         pub style: u32 = "__u32",
         /// TG_OP_* in bits 7:0, TG_LAUNCH_WIDE in bit 8.
@@ -188,6 +210,10 @@ c_struct! {
 c_struct! {
     /// Page access counters (SPEC item 22): TG_IOCTL_COUNTER_ARM, _READ and _DISARM.
     pub struct Counter as "tg_counter" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// Import handle (ARM).
         pub handle: u32 = "__u32",
         /// Unit of the import, from 0 (ARM).
@@ -210,16 +236,22 @@ c_struct! {
 c_struct! {
     /// An eventfd to signal at each CONTEXT event of this file (TG_IOCTL_NOTIFY).
     pub struct Notify as "tg_notify" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// The eventfd, or -1 to stop.
         pub eventfd: i32 = "__s32",
-        /// Zero.
-        pub reserved: u32 = "__u32",
     }
 }
 
 c_struct! {
     /// Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH, in: `handle`).
     pub struct Queue as "tg_queue" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// Name, NUL-padded, 1 to 63 bytes.
         pub name: [u8; 64] = "__u8[64]",
         /// Secret an importer must present; zeros for none. Never returned.
@@ -249,13 +281,17 @@ c_struct! {
         /// Out: bytes from the control page to the arena.
         pub arena: u64 = "__u64",
         /// Out: bytes of the whole mapping.
-        pub size: u64 = "__u64",
+        pub length: u64 = "__u64",
     }
 }
 
 c_struct! {
     /// State of a queue (TG_IOCTL_QUEUE_STATE).
     pub struct QueueState as "tg_queue_state" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// In: the queue's handle.
         pub handle: u32 = "__u32",
         /// Out: TG_QUEUE_* bits.
@@ -272,8 +308,12 @@ c_struct! {
 }
 
 c_struct! {
-    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty.
+    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty.
     pub struct QueuePop as "tg_queue_pop" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// In: the queue's handle.
         pub handle: u32 = "__u32",
         /// Zero.
@@ -286,6 +326,10 @@ c_struct! {
 c_struct! {
     /// Make or join a replicated segment (TG_IOCTL_REPLICATE). Joining blocks, killably, until the copy is filled.
     pub struct Replica as "tg_replica" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// Name, NUL-padded, 1 to 63 bytes.
         pub name: [u8; 64] = "__u8[64]",
         /// Secret a joiner must present; zeros for none.
@@ -293,7 +337,7 @@ c_struct! {
         /// Nodes admitted, one bit each; all ones admits every node.
         pub nodes: [u64; 4] = "__u64[4]",
         /// In: bytes, when it is made; out: bytes.
-        pub size: u64 = "__u64",
+        pub length: u64 = "__u64",
         /// TG_REPLICA_HERE to make it, else the home node to join it at.
         pub home: u32 = "__u32",
         /// TG_REPLICA_NAIVE, _OWNER, _COUNTERS or _INVALIDATE; joiners ask for the same.
@@ -322,63 +366,110 @@ c_struct! {
 c_struct! {
     /// State of a replicated segment (TG_IOCTL_REPLICA_STATE).
     pub struct ReplicaState as "tg_replica_state" {
+        /// Bytes of this structure, as the caller knows it.
+        pub size: u32 = "__u32",
+        /// Zero: there are no flags.
+        pub flags: u32 = "__u32",
         /// In: handle.
         pub handle: u32 = "__u32",
         /// Out: the home node, TG_REPLICA_HERE if it is this one.
         pub home: u32 = "__u32",
         /// Out: 0, or why it is an orphan, TG_ERR_*.
         pub status: u32 = "__u32",
-        /// Zero.
-        pub reserved: u32 = "__u32",
     }
 }
 
-/// Name, number, and structure of each ioctl; all are read-write (`_IOWR`).
-pub const IOCTLS: &[(&str, u8, &crate::CStruct, &str)] = &[
-    ("TG_IOCTL_INFO", 0, &Info::C, "What the board and the driver are."),
-    ("TG_IOCTL_EXPORT", 1, &Export::C, "Export memory under a name."),
-    ("TG_IOCTL_UNEXPORT", 2, &Handle::C, "Withdraw an export; returns when nothing can reach it."),
-    ("TG_IOCTL_IMPORT", 3, &Import::C, "Import a named segment."),
-    ("TG_IOCTL_UNIMPORT", 4, &Handle::C, "Close an import; waits for its outstanding stores."),
-    ("TG_IOCTL_STATE", 5, &ImportState::C, "State and latched error of an import."),
-    ("TG_IOCTL_ACK", 6, &Handle::C, "Acknowledge an import's latched error and lift its cut."),
-    ("TG_IOCTL_LAUNCH", 7, &Launch::C, "Run an atomic or a copy from the kernel."),
-    ("TG_IOCTL_COUNTER_ARM", 8, &Counter::C, "Arm access counters for a page of an import."),
-    ("TG_IOCTL_COUNTER_READ", 9, &Counter::C, "Read access counters."),
-    ("TG_IOCTL_COUNTER_DISARM", 10, &Counter::C, "Disarm access counters."),
-    ("TG_IOCTL_NOTIFY", 11, &Notify::C, "Signal an eventfd when an armed or notifying operation is done."),
-    ("TG_IOCTL_QUEUE_CREATE", 12, &Queue::C, "Make a queue under a name."),
-    ("TG_IOCTL_QUEUE_ATTACH", 13, &Queue::C, "What a queue of this file is, for a process that did not make it."),
-    ("TG_IOCTL_QUEUE_DESTROY", 14, &Handle::C, "End a queue; its senders' imports are gone."),
-    (
-        "TG_IOCTL_QUEUE_SERVICE",
-        15,
-        &Handle::C,
-        "Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear.",
-    ),
-    ("TG_IOCTL_QUEUE_STATE", 16, &QueueState::C, "State of a queue."),
-    ("TG_IOCTL_QUEUE_POP", 17, &QueuePop::C, "Dequeue in the kernel."),
-    ("TG_IOCTL_REPLICATE", 18, &Replica::C, "Make or join a replicated segment."),
-    ("TG_IOCTL_REPLICA_LEAVE", 19, &Handle::C, "Leave a replicated segment; the copies of a home become orphans."),
-    ("TG_IOCTL_REPLICA_STATE", 20, &ReplicaState::C, "State of a replicated segment."),
-    (
-        "TG_IOCTL_REPLICA_ADOPT",
-        21,
-        &Handle::C,
-        "Become the home of an orphan: this copy is the truth, under the same name.",
-    ),
-    (
-        "TG_IOCTL_REPLICA_MOVE",
-        22,
-        &Handle::C,
-        "Become the home, while stores go on; the home until now is a copy then. Blocks, killably.",
-    ),
-];
+/// Which way the structure of an ioctl goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// To the driver (`_IOW`).
+    In,
+    /// To the driver and back (`_IOWR`).
+    InOut,
+}
 
-/// The request number of an ioctl of [`IOCTLS`] (`_IOWR(type, number, struct)` on every architecture Debian runs this on
-/// except mips, powerpc and sparc).
-pub const fn request(number: u8, size: usize) -> u32 {
-    (3 << 30) | ((size as u32) << 16) | ((IOCTL_TYPE as u32) << 8) | number as u32
+impl Direction {
+    /// The macro that makes the request number in C.
+    pub const fn c_macro(self) -> &'static str {
+        match self {
+            Direction::In => "_IOW",
+            Direction::InOut => "_IOWR",
+        }
+    }
+
+    const fn bits(self) -> u32 {
+        match self {
+            Direction::In => 1,
+            Direction::InOut => 3,
+        }
+    }
+}
+
+/// An ioctl.
+#[derive(Clone, Copy, Debug)]
+pub struct Ioctl {
+    /// Its name in C.
+    pub name: &'static str,
+    /// Its number.
+    pub number: u8,
+    /// Which way its structure goes.
+    pub direction: Direction,
+    /// Its structure.
+    pub structure: &'static crate::CStruct,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+impl Ioctl {
+    /// Its request number.
+    pub const fn request(&self) -> u32 {
+        request(self.direction, self.number, self.structure.size)
+    }
+}
+
+macro_rules! ioctls {
+    ($( $name:ident = $number:literal, $direction:ident $type:ident, $doc:literal; )*) => {
+        /// Every ioctl, by number.
+        pub const IOCTLS: &[Ioctl] = &[ $( Ioctl {
+            name: concat!("TG_IOCTL_", stringify!($name)),
+            number: $number,
+            direction: Direction::$direction,
+            structure: &$type::C,
+            doc: $doc,
+        }, )* ];
+    };
+}
+
+ioctls! {
+    INFO = 0, InOut Info, "What the board and the driver are.";
+    EXPORT = 1, InOut Export, "Export memory under a name.";
+    UNEXPORT = 2, In Handle, "Withdraw an export; returns when nothing can reach it.";
+    IMPORT = 3, InOut Import, "Import a named segment.";
+    UNIMPORT = 4, In Handle, "Close an import; waits for its outstanding stores.";
+    STATE = 5, InOut ImportState, "State and latched error of an import.";
+    ACK = 6, In Handle, "Acknowledge an import's latched error and lift its cut.";
+    COUNTER_ARM = 8, InOut Counter, "Arm access counters for a page of an import.";
+    COUNTER_READ = 9, InOut Counter, "Read access counters.";
+    COUNTER_DISARM = 10, In Counter, "Disarm access counters.";
+    NOTIFY = 11, In Notify, "Signal an eventfd when an armed or notifying operation is done.";
+    QUEUE_CREATE = 12, InOut Queue, "Make a queue under a name.";
+    QUEUE_ATTACH = 13, InOut Queue, "What a queue of this file is, for a process that did not make it.";
+    QUEUE_DESTROY = 14, In Handle, "End a queue; its senders' imports are gone.";
+    QUEUE_SERVICE = 15, In Handle, "Handle a queue's overflow if there is one; returns when TG_QUEUE_FULL is clear.";
+    QUEUE_STATE = 16, InOut QueueState, "State of a queue.";
+    REPLICATE = 18, InOut Replica, "Make or join a replicated segment.";
+    REPLICA_LEAVE = 19, In Handle, "Leave a replicated segment; the copies of a home become orphans.";
+    REPLICA_STATE = 20, InOut ReplicaState, "State of a replicated segment.";
+    REPLICA_ADOPT = 21, In Handle, "Become the home of an orphan: this copy is the truth, under the same name.";
+    REPLICA_MOVE = 22, In Handle, "Become the home, while stores go on; the home until now is a copy then. Blocks, killably.";
+    LAUNCH = 0x20, InOut Launch, "Run an atomic or a copy from the kernel (telegraphos_lab.ko).";
+    QUEUE_POP = 0x21, InOut QueuePop, "Dequeue in the kernel (telegraphos_lab.ko).";
+}
+
+/// The request number of an ioctl whose structure has `size` bytes (`_IOW(type, number, struct)` or `_IOWR` on every architecture
+/// Debian runs this on except mips, powerpc and sparc).
+pub const fn request(direction: Direction, number: u8, size: usize) -> u32 {
+    direction.bits() << 30 | (size as u32) << 16 | (IOCTL_TYPE as u32) << 8 | number as u32
 }
 
 /// The mmap offset of `kind` and `handle`.

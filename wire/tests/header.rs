@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The committed C header and the committed tables are the generated ones.
+//! The committed C headers and the committed tables are the generated ones.
 
 #![allow(clippy::expect_used, reason = "a test may")]
 
@@ -16,8 +16,9 @@ fn is_fresh(path: &str, example: &str, generate: impl Fn(&mut dyn Write) -> Resu
 }
 
 #[test]
-fn committed_header_is_fresh() {
+fn committed_headers_are_fresh() {
     is_fresh("guest-driver/uapi/telegraphos.h", "header", |out| telegraphos_wire::header::generate(out));
+    is_fresh("guest-driver/module/telegraphos_hw.h", "hw_header", |out| telegraphos_wire::header::generate_hw(out));
 }
 
 #[test]

@@ -113,7 +113,7 @@ pub(super) fn bench(context: Context, rounds: u32, plot: Option<PathBuf>) -> Res
     if context.settings.nodes.is_some_and(|nodes| nodes < 2) {
         return Err(Error::Usage("nodes is 1: a store needs another node to go to; expected at least 2".into()));
     }
-    let cluster = context.boot(|node| node.test_device = true)?;
+    let cluster = context.boot(|node| (node.test_device, node.lab) = (true, true))?;
     let quiet = context.progress == ProgressMode::Silent;
     let tell = |text: &str| {
         if !quiet {

@@ -75,7 +75,7 @@ enum Command {
     },
     /// Runs a command in every guest at once
     #[command(
-        after_help = "Examples:\n  telegraphos run --nodes 4 -- tg-selftest\n  telegraphos run --nodes 1 --user \
+        after_help = "Examples:\n  telegraphos run --nodes 4 --lab -- tg-selftest\n  telegraphos run --nodes 1 --user \
                             root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0."
     )]
     Run(RunArgs),
@@ -157,6 +157,9 @@ struct RunArgs {
     /// Who runs it in the guests: tg or root
     #[arg(long, default_value = "tg")]
     user: User,
+    /// Loads telegraphos_lab.ko in the guests, too: what the kernel does in comparisons
+    #[arg(long)]
+    lab: bool,
     /// Seconds after which it is killed [default: none]
     #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
@@ -201,7 +204,7 @@ fn execute(cli: Cli) -> Result<u8> {
         Command::Up { settings } => console::up(context(settings)?),
         Command::Run(args) => {
             let limit = args.limit.map(Duration::from_secs);
-            run::run(context(args.settings)?, args.user, limit, &args.argv)
+            run::run(context(args.settings)?, args.user, args.lab, limit, &args.argv)
         }
         Command::Bench { notify: true, rounds, plot, settings, .. } => {
             notify::notify(context(settings)?, rounds.unwrap_or(8), plot)

@@ -65,7 +65,7 @@ pub(super) fn notify(mut context: Context, rounds: u32, plot: Option<PathBuf>) -
         return Err(Error::Usage("nodes is 1: a sender needs another node to send to; expected at least 2".into()));
     }
     context.settings.nodes.get_or_insert(NODES);
-    let cluster = context.boot(|_| ())?;
+    let cluster = context.boot(|node| node.lab = true)?;
     let quiet = context.progress == ProgressMode::Silent;
     if !quiet {
         eprintln!("Measuring, {rounds} rounds of every method with every number of senders, in turn ...");

@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Boots and runs; the first exit code that is not 0.
-pub(super) fn run(context: Context, user: User, limit: Option<Duration>, argv: &[String]) -> Result<u8> {
-    let cluster = context.boot(|_| ())?;
+pub(super) fn run(context: Context, user: User, lab: bool, limit: Option<Duration>, argv: &[String]) -> Result<u8> {
+    let cluster = context.boot(|node| node.lab = lab)?;
     if context.progress != crate::ProgressMode::Silent {
         eprint!("{}", cluster.manifest());
     }

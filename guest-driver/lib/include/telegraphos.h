@@ -55,9 +55,9 @@ typedef struct tg_remote_queue tg_remote_queue;
 #define TG_RIGHT_DMA 0x10
 
 /* Launch styles */
-/* A system call that does everything in the kernel. */
+/* A system call that does everything in the kernel; needs telegraphos_lab.ko. */
 #define TG_STYLE_PLAIN 0x0
-/* Telegraphos I: special mode, in a system call. */
+/* Telegraphos I: special mode, in a system call; needs telegraphos_lab.ko. */
 #define TG_STYLE_SPECIAL 0x1
 /* Telegraphos II: contexts and keys, from user level. The default. */
 #define TG_STYLE_CONTEXT 0x2

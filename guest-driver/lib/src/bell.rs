@@ -65,7 +65,7 @@ impl Bell {
             return Ok(fd.as_fd());
         }
         let fd = new_eventfd()?;
-        let mut notify = uapi::Notify { eventfd: fd.as_raw_fd(), reserved: 0 };
+        let mut notify = uapi::Notify { eventfd: fd.as_raw_fd(), ..Default::default() };
         sys::notify(inner.fd(), &mut notify).map_err(|errno| inner.error("asking for completion events", errno))?;
         Ok(self.fd.get_or_init(|| fd).as_fd())
     }

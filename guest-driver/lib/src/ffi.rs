@@ -280,8 +280,16 @@ record! { COUNT, "tg_count",
 
 /// Values of `tg_set_launch_style`.
 const STYLES: &[(&str, u64, &str)] = &[
-    ("TG_STYLE_PLAIN", LaunchStyle::Plain as u64, "A system call that does everything in the kernel."),
-    ("TG_STYLE_SPECIAL", LaunchStyle::Special as u64, "Telegraphos I: special mode, in a system call."),
+    (
+        "TG_STYLE_PLAIN",
+        LaunchStyle::Plain as u64,
+        "A system call that does everything in the kernel; needs telegraphos_lab.ko.",
+    ),
+    (
+        "TG_STYLE_SPECIAL",
+        LaunchStyle::Special as u64,
+        "Telegraphos I: special mode, in a system call; needs telegraphos_lab.ko.",
+    ),
     (
         "TG_STYLE_CONTEXT",
         LaunchStyle::Context as u64,

@@ -146,7 +146,7 @@ impl Node {
             Errno::NOTTY => Error::Argument {
                 what: "the device file",
                 value: path.display().to_string(),
-                expected: "a /dev/telegraphosN".into(),
+                expected: format!("a /dev/telegraphosN whose driver has user interface {}", uapi::ABI_VERSION),
             },
             Errno::NODEV => Error::Gone { path: path.clone() },
             errno => Error::Open { path: path.clone(), errno },

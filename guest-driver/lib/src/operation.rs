@@ -22,6 +22,7 @@ use crate::remote::Remote;
 use crate::segment::Segment;
 use crate::slots::{Backoff, Question, Use};
 use crate::sys;
+use rustix::io::Errno;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -46,10 +47,11 @@ pub const MAX_COPY: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LaunchStyle {
-    /// A system call that does everything in the kernel: the yardstick. The operation is done when the call returns.
+    /// A system call that does everything in the kernel: the yardstick. The operation is done when the call returns. Needs
+    /// `telegraphos_lab.ko`.
     Plain = 0,
     /// Telegraphos I (s1, SPEC item 19): the kernel, standing in for PAL code, makes the board take the next accesses to
-    /// the window as arguments. The operation is done when the call returns.
+    /// the window as arguments. The operation is done when the call returns. Needs `telegraphos_lab.ko`.
     Special = 1,
     /// Telegraphos II (s1, SPEC item 20): stores from user level, no system call.
     #[default]
@@ -263,6 +265,14 @@ impl Request<'_> {
         publish();
         match sys::launch(inner.fd(), &mut launch) {
             Ok(()) => Ok(Progress::Done(Status::Ok, launch.value)),
+            Err(Errno::NOTTY) => Err(Error::Os {
+                what: format!(
+                    "{}: launch style {style:?} is for comparisons, and the module of that is not loaded: \
+                     insmod telegraphos_lab.ko",
+                    self.what()
+                ),
+                errno: Errno::NOTTY,
+            }),
             Err(errno) => {
                 let status = match launch.status {
                     0 => status_of(errno),

@@ -78,7 +78,7 @@ impl ImportBuilder {
             name: name_bytes(&self.name)?,
             secret: self.secret,
             node: u32::from(self.node),
-            rights: self.rights.0,
+            rights: self.rights.0.into(),
             ..uapi::Import::default()
         };
         sys::import(self.inner.fd(), &mut request).map_err(|errno| {
@@ -95,7 +95,7 @@ impl ImportBuilder {
             label: self.object.of(&self.name, self.node).into(),
             name: self.name,
             handle: request.handle,
-            size: request.size,
+            size: request.length,
             rights: self.rights,
             mapping: None,
             arguments: OnceLock::new(),
@@ -402,7 +402,7 @@ impl Remote {
 
     /// Clears the latched error and goes on after a cut. The lost stores stay lost.
     pub fn acknowledge(&self) -> Result<()> {
-        let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
+        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
         sys::acknowledge(self.inner.fd(), &mut handle)
             .map_err(|errno| self.inner.error(&format!("acknowledging {}", self.what()), errno))
     }
@@ -424,7 +424,7 @@ impl Remote {
             return Ok(());
         }
         let destination = self.destination();
-        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), reserved: 0 };
+        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), ..Default::default() };
         let closed = sys::unimport(self.inner.fd(), &mut handle);
         if self.writes() {
             self.inner.destinations.leave(destination);

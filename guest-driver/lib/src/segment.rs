@@ -100,7 +100,7 @@ impl ExportBuilder {
         Ok(uapi::Export {
             name: name_bytes(&self.name)?,
             secret: self.secret,
-            size: self.size,
+            length: self.size,
             nodes: node_set(self.nodes.as_deref())?,
             rights_owner: owner.0,
             rights_others: others.0,
@@ -292,7 +292,7 @@ impl Segment {
         if self.handle == u32::MAX {
             return Ok(());
         }
-        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), reserved: 0 };
+        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), ..Default::default() };
         sys::unexport(self.inner.fd(), &mut handle)
             .map_err(|errno| self.inner.error(&format!("withdrawing {}", self.what()), errno))
     }

@@ -9,45 +9,48 @@ use std::ptr::NonNull;
 use telegraphos_wire::{Rights, uapi};
 
 macro_rules! ioctls {
-    ($( $name:ident, $number:literal, $type:ident; )*) => {
+    ($( $name:ident = $number:literal, $direction:ident $type:ident; )*) => {
         $(
             pub(crate) fn $name(fd: BorrowedFd<'_>, value: &mut uapi::$type) -> Result<(), Errno> {
+                const SIZE: usize = size_of::<uapi::$type>();
                 const REQUEST: rustix::ioctl::Opcode =
-                    uapi::request($number, size_of::<uapi::$type>()) as rustix::ioctl::Opcode;
+                    uapi::request(uapi::Direction::$direction, $number, SIZE) as rustix::ioctl::Opcode;
+                value.size = SIZE as u32;
                 // SAFETY: the driver reads and writes exactly the structure that the request number names.
                 unsafe { ioctl(fd, Updater::<REQUEST, uapi::$type>::new(value)) }
             }
         )*
 
         #[cfg(test)]
-        const OURS: &[(u8, usize)] = &[ $( ($number, size_of::<uapi::$type>()), )* ];
+        const OURS: &[u32] =
+            &[ $( uapi::request(uapi::Direction::$direction, $number, size_of::<uapi::$type>()), )* ];
     };
 }
 
 ioctls! {
-    info, 0, Info;
-    export, 1, Export;
-    unexport, 2, Handle;
-    import, 3, Import;
-    unimport, 4, Handle;
-    state, 5, ImportState;
-    acknowledge, 6, Handle;
-    launch, 7, Launch;
-    counter_arm, 8, Counter;
-    counter_read, 9, Counter;
-    counter_disarm, 10, Counter;
-    notify, 11, Notify;
-    queue_create, 12, Queue;
-    queue_attach, 13, Queue;
-    queue_destroy, 14, Handle;
-    queue_service, 15, Handle;
-    queue_state, 16, QueueState;
-    queue_pop, 17, QueuePop;
-    replicate, 18, Replica;
-    replica_leave, 19, Handle;
-    replica_state, 20, ReplicaState;
-    replica_adopt, 21, Handle;
-    replica_move, 22, Handle;
+    info = 0, InOut Info;
+    export = 1, InOut Export;
+    unexport = 2, In Handle;
+    import = 3, InOut Import;
+    unimport = 4, In Handle;
+    state = 5, InOut ImportState;
+    acknowledge = 6, In Handle;
+    counter_arm = 8, InOut Counter;
+    counter_read = 9, InOut Counter;
+    counter_disarm = 10, In Counter;
+    notify = 11, In Notify;
+    queue_create = 12, InOut Queue;
+    queue_attach = 13, InOut Queue;
+    queue_destroy = 14, In Handle;
+    queue_service = 15, In Handle;
+    queue_state = 16, InOut QueueState;
+    replicate = 18, InOut Replica;
+    replica_leave = 19, In Handle;
+    replica_state = 20, InOut ReplicaState;
+    replica_adopt = 21, In Handle;
+    replica_move = 22, In Handle;
+    launch = 0x20, InOut Launch;
+    queue_pop = 0x21, InOut QueuePop;
 }
 
 /// Memory mapped from the device; unmapped on drop.
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn ioctls_are_those_of_the_interface() {
-        let theirs: Vec<_> = uapi::IOCTLS.iter().map(|(_, number, s, _)| (*number, s.size)).collect();
+        let theirs: Vec<_> = uapi::IOCTLS.iter().map(uapi::Ioctl::request).collect();
         assert_eq!(OURS, theirs);
     }
 }

@@ -46,8 +46,8 @@ fn driver_interface_is_the_same_in_c() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     // Both headers in one program must get on with each other.
     let mut text = format!("#include \"{UAPI}\"\n#include <telegraphos.h>\n");
-    for (name, number, record, _) in uapi::IOCTLS {
-        let request = uapi::request(*number, record.size);
+    for ioctl in uapi::IOCTLS {
+        let (name, record, request) = (ioctl.name, ioctl.structure, ioctl.request());
         writeln!(text, "_Static_assert({name} == {request:#x}U, \"{name}\");").expect("a String");
         writeln!(text, "_Static_assert(sizeof(struct {}) == {}, \"size\");", record.name, record.size)
             .expect("a String");

@@ -74,8 +74,9 @@ pub struct Launcher {
 impl Launcher {
     /// The context of a node.
     pub fn of(node: &Node) -> Result<Launcher, String> {
-        let mut info = uapi::Info::default();
-        let request = uapi::request(0, size_of::<uapi::Info>());
+        const SIZE: usize = size_of::<uapi::Info>();
+        let mut info = uapi::Info { size: SIZE as u32, ..uapi::Info::default() };
+        let request = uapi::request(uapi::Direction::InOut, 0, SIZE);
         // SAFETY: the driver fills exactly the structure that the request number names.
         if unsafe { libc::ioctl(node.as_fd().as_raw_fd(), request as _, &mut info) } == -1 {
             return Err(format!("TG_IOCTL_INFO: {}", std::io::Error::last_os_error()));

@@ -87,20 +87,21 @@ pub struct Memory {
 impl Memory {
     /// Of that queue, which was made through `node`.
     pub fn of(node: &Node, queue: &Queue) -> Result<Memory, String> {
-        let mut about = uapi::Queue { handle: queue.handle(), ..uapi::Queue::default() };
-        let request = uapi::request(13, size_of::<uapi::Queue>());
+        const SIZE: usize = size_of::<uapi::Queue>();
+        let mut about = uapi::Queue { size: SIZE as u32, handle: queue.handle(), ..uapi::Queue::default() };
+        let request = uapi::request(uapi::Direction::InOut, 13, SIZE);
         // SAFETY: the driver fills exactly the structure that the request number names.
         if unsafe { libc::ioctl(node.as_fd().as_raw_fd(), request as _, &mut about) } == -1 {
             return Err(format!("TG_IOCTL_QUEUE_ATTACH: {}", std::io::Error::last_os_error()));
         }
-        let length = about.size as usize;
+        let length = about.length as usize;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let at =
             unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, node.as_fd(), about.offset) };
         let at = at.map_err(|e| format!("mmap of {:?}: {e}", queue.name()))?.cast();
         let mapping = Mapping { at, length };
-        Ok(Memory { mapping, arena: about.arena, width: about.width.into(), length: about.size })
+        Ok(Memory { mapping, arena: about.arena, width: about.width.into(), length: about.length })
     }
 
     fn at(&self, word: u64) -> u64 {

@@ -282,7 +282,7 @@ impl Queue {
     fn map(inner: Arc<Inner>, name: String, answer: &uapi::Queue, maker: Option<u32>) -> Result<Queue> {
         let what = Object::Queue.of(&name, inner.id);
         let mapped = match shape_of(answer) {
-            Some(shape) => Mapping::new(inner.fd(), answer.offset, answer.size as usize, READ_WRITE)
+            Some(shape) => Mapping::new(inner.fd(), answer.offset, answer.length as usize, READ_WRITE)
                 .map(|mapping| (shape, mapping))
                 .map_err(|errno| Error::Os { what: format!("mapping {what}"), errno }),
             None => Err(Error::Os { what: format!("the driver describes {what} as {answer:?}"), errno: Errno::PROTO }),
@@ -292,7 +292,10 @@ impl Queue {
             Err(error) => {
                 if maker.is_some() {
                     // What failed first is what the caller learns.
-                    let _ = sys::queue_destroy(inner.fd(), &mut uapi::Handle { handle: answer.handle, reserved: 0 });
+                    let _ = sys::queue_destroy(
+                        inner.fd(),
+                        &mut uapi::Handle { handle: answer.handle, ..Default::default() },
+                    );
                 }
                 return Err(error);
             }
@@ -423,7 +426,7 @@ impl Queue {
     /// Has the driver handle an overflow, and waits until it has.
     fn service(&self) -> Result<()> {
         loop {
-            let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
+            let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
             match sys::queue_service(self.inner.fd(), &mut handle) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -548,7 +551,7 @@ impl Queue {
     }
 
     /// Takes the oldest element by a system call that does everything in the kernel, as the paper's PAL code did: the yardstick
-    /// for [`Queue::try_pop`].
+    /// for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
     pub fn pop_in_kernel(&self) -> Result<Option<u64>> {
         loop {
             let mut pop = uapi::QueuePop { handle: self.handle, ..uapi::QueuePop::default() };
@@ -556,6 +559,11 @@ impl Queue {
                 Ok(()) => return Ok(Some(pop.value)),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(Errno::INTR) => {}
+                Err(Errno::NOTTY) => {
+                    let what = "taking an element in the kernel is for comparisons, and the module of that is not loaded: \
+                                insmod telegraphos_lab.ko";
+                    return Err(self.failed(what, Errno::NOTTY));
+                }
                 Err(errno) => return Err(self.failed("taking an element in the kernel", errno)),
             }
         }
@@ -596,7 +604,7 @@ impl Queue {
         if self.maker.take() != Some(std::process::id()) {
             return Ok(());
         }
-        let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
+        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
         sys::queue_destroy(self.inner.fd(), &mut handle)
             .map_err(|errno| self.inner.error(&format!("ending {}", self.what()), errno))
     }
@@ -617,8 +625,8 @@ fn shape_of(answer: &uapi::Queue) -> Option<Shape> {
     let shape = Shape::new(answer.words, answer.width)?;
     let quota = Some(u64::from(answer.quota)).filter(|quota| *quota <= queue::QUOTA_MAX)?;
     let end = answer.arena.checked_add((1 + quota) * shape.bytes())?;
-    let sane = answer.arena >= queue::CONTROL_SIZE && answer.arena % 8 == 0 && end <= answer.size;
-    (sane && usize::try_from(answer.size).is_ok()).then_some(shape)
+    let sane = answer.arena >= queue::CONTROL_SIZE && answer.arena % 8 == 0 && end <= answer.length;
+    (sane && usize::try_from(answer.length).is_ok()).then_some(shape)
 }
 
 /// The queue's mapping, for one pass.
@@ -696,7 +704,7 @@ mod tests {
     impl Board {
         fn new(width: u32) -> Board {
             let memory = memfd_create("queue", MemfdFlags::CLOEXEC).unwrap();
-            ftruncate(&memory, answer(width, 0).size).unwrap();
+            ftruncate(&memory, answer(width, 0).length).unwrap();
             let board = Board { queue: attach(&memory, Arc::new(Inner::without_board()), width, 0), memory };
             let empty = board.queue.shape.empty().encode().into();
             board.queue.store(0, empty);
@@ -744,7 +752,7 @@ mod tests {
             page: 5,
             owner,
             arena,
-            size: arena + bytes,
+            length: arena + bytes,
             ..uapi::Queue::default()
         }
     }
@@ -753,7 +761,7 @@ mod tests {
         let answer = answer(width, owner);
         let shape = shape_of(&answer).unwrap();
         Queue {
-            mapping: Some(Mapping::new(memory.as_fd(), 0, answer.size as usize, READ_WRITE).unwrap()),
+            mapping: Some(Mapping::new(memory.as_fd(), 0, answer.length as usize, READ_WRITE).unwrap()),
             inner,
             name: "x".into(),
             handle: 1,
@@ -983,7 +991,7 @@ mod tests {
             uapi::Queue { width: 2, ..good },
             uapi::Queue { quota: 1025, ..good },
             uapi::Queue { quota: QUOTA + 1, ..good },
-            uapi::Queue { size: good.size - 1, ..good },
+            uapi::Queue { length: good.length - 1, ..good },
             uapi::Queue { arena: 8, ..good },
             uapi::Queue { arena: good.arena - 4, ..good },
             uapi::Queue { arena: u64::MAX - 7, ..good },

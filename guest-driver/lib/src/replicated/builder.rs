@@ -86,7 +86,7 @@ impl Common {
             name: name_bytes(&self.name)?,
             secret: self.secret,
             nodes: node_set(self.nodes.as_deref())?,
-            size,
+            length: size,
             home,
             mode: self.replica_mode as u32,
             rights_owner: owner.0,
@@ -315,7 +315,7 @@ mod tests {
             .request()
             .unwrap();
         assert_eq!(request.name[..6], *b"board\0");
-        assert_eq!((request.size, request.secret, request.nodes), (100_000, [7; 16], [1, 2, 0, 0]));
+        assert_eq!((request.length, request.secret, request.nodes), (100_000, [7; 16], [1, 2, 0, 0]));
         assert_eq!((u64::from(request.home), request.mode), (uapi::REPLICA_HERE, admin::OWNER));
         assert_eq!((request.rights_owner, request.rights_others), (ALL, Rights::READ.0));
     }
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn joining_names_the_home_and_the_mode() {
         let request = Replicated::join(&node(), 3, "board").request().unwrap();
-        assert_eq!((request.home, request.mode, request.size), (3, admin::COUNTERS, 0));
+        assert_eq!((request.home, request.mode, request.length), (3, admin::COUNTERS, 0));
         assert_eq!((request.rights_owner, request.rights_others, request.nodes), (ALL, 0, [u64::MAX; 4]));
         let request = Replicated::join(&node(), 0, "board").mode(0o400).replica_mode(ReplicaMode::Naive).request();
         let request = request.unwrap();

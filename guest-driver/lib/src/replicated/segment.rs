@@ -107,7 +107,7 @@ impl Replicated {
         let failed = |errno| Error::Os { what: format!("mapping {label}"), errno };
         let mapped = (|| {
             let replica_mode = ReplicaMode::from_u32(answer.mode);
-            let (Some(replica_mode), true) = (replica_mode, answer.taken < context::TAKEN_WORDS && answer.size > 0)
+            let (Some(replica_mode), true) = (replica_mode, answer.taken < context::TAKEN_WORDS && answer.length > 0)
             else {
                 let what = format!("the driver describes {label} as {answer:?}");
                 return Err(Error::Os { what, errno: Errno::PROTO });
@@ -119,7 +119,7 @@ impl Replicated {
                     format!("{label}: word taken[{}] is {before} before the first store: expected 0", answer.taken);
                 return Err(Error::Os { what, errno: Errno::PROTO });
             }
-            let size = usize::try_from(answer.size).map_err(|_| failed(Errno::OVERFLOW))?;
+            let size = usize::try_from(answer.length).map_err(|_| failed(Errno::OVERFLOW))?;
             let copy = Mapping::new(inner.fd(), answer.offset, size, Rights::READ).map_err(failed)?;
             let window =
                 Mapping::new(inner.fd(), answer.window, size, Rights(rights.0 & READ_WRITE.0)).map_err(failed)?;
@@ -129,7 +129,8 @@ impl Replicated {
             Ok(mapped) => mapped,
             Err(error) => {
                 // What failed first is what the caller learns.
-                let _ = sys::replica_leave(inner.fd(), &mut uapi::Handle { handle: answer.handle, reserved: 0 });
+                let _ =
+                    sys::replica_leave(inner.fd(), &mut uapi::Handle { handle: answer.handle, ..Default::default() });
                 return Err(error);
             }
         };
@@ -149,7 +150,7 @@ impl Replicated {
     ) -> Replicated {
         let without_stores = Rights(rights.0 & (Rights::READ.0 | Rights::ATOMIC.0));
         let window =
-            Remote::of_replicated(&inner, &name, label.clone(), answer.import, answer.size, without_stores, window);
+            Remote::of_replicated(&inner, &name, label.clone(), answer.import, answer.length, without_stores, window);
         if rights != Rights::READ {
             inner.destinations.enter(Destination::Copies(answer.import));
         }
@@ -158,7 +159,7 @@ impl Replicated {
             name,
             label,
             handle: answer.handle,
-            size: answer.size,
+            size: answer.length,
             rights,
             replica_mode,
             secret: answer.secret,
@@ -183,7 +184,7 @@ impl Replicated {
 
     #[cfg(test)]
     fn in_memory(inner: &Arc<Inner>, rights: Rights, copy: Mapping, window: Mapping) -> Replicated {
-        let answer = uapi::Replica { size: 4000, import: 9, taken: 7, handle: 3, ..uapi::Replica::default() };
+        let answer = uapi::Replica { length: 4000, import: 9, taken: 7, handle: 3, ..uapi::Replica::default() };
         let label = Object::Replicated.of("x", 2).into();
         let mode = ReplicaMode::Counters;
         let replicated = Replicated::of(inner.clone(), "x".into(), label, &answer, rights, mode, copy, window);
@@ -459,7 +460,7 @@ impl Replicated {
     /// here. That only one node does so is for the program to decide. Stores begin anew; those that were on their way may be lost. No other
     /// thread uses the segment meanwhile.
     pub fn adopt(&self) -> Result<()> {
-        let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
+        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
         sys::replica_adopt(self.inner.fd(), &mut handle).map_err(|errno| match errno {
             Errno::INVAL => Error::Argument {
                 what: "the copy to be adopted",
@@ -496,7 +497,7 @@ impl Replicated {
                 expected: "ReplicaMode::Counters or ReplicaMode::Owner".into(),
             });
         }
-        let mut handle = uapi::Handle { handle: self.handle, reserved: 0 };
+        let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
         sys::replica_move(self.inner.fd(), &mut handle).map_err(|errno| {
             let failed = |status| Error::Failed { what: format!("moving the home of {} here", self.label), status };
             match errno {
@@ -545,7 +546,7 @@ impl Replicated {
         if self.handle == u32::MAX {
             return Ok(());
         }
-        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), reserved: 0 };
+        let mut handle = uapi::Handle { handle: std::mem::replace(&mut self.handle, u32::MAX), ..Default::default() };
         let left = sys::replica_leave(self.inner.fd(), &mut handle);
         if self.rights != Rights::READ {
             self.inner.destinations.leave(Destination::Copies(self.window.handle()));

@@ -213,7 +213,7 @@ fn receive(line: Line) -> Outcome<()> {
     let file = queue::file_of(&node).map_err(Failure::Refused)?;
     let supervisor = Supervisor::new(&options, &queue, &file)?;
     let (log, counts) = supervisor.run()?;
-    report(&options, &queue, &log, &counts)
+    report(&options, &node, &queue, &log, &counts)
 }
 
 /// What became of the consumers.
@@ -404,11 +404,11 @@ fn spin(time: Duration) {
     }
 }
 
-fn report(options: &Options, queue: &Queue, log: &Log, counts: &Counts) -> Outcome<()> {
+fn report(options: &Options, node: &Node, queue: &Queue, log: &Log, counts: &Counts) -> Outcome<()> {
     let ended = |life: u64| counts.ended.get(life as usize).copied().unwrap_or(false);
     let tally = log.tally(options.width, options.senders, options.each, ended);
-    // In the kernel: this process's mapping may have been taken away.
-    let more = queue.pop_in_kernel()?;
+    // By a new mapping: this one may have been taken away.
+    let more = Queue::attach(node, queue.handle())?.try_pop()?;
     let QueueState { overflows, evictions, dead, .. } = queue.state()?;
     let order = if tally.disordered == 0 { "ok".into() } else { format!("wrong:{}", tally.disordered) };
     println!(

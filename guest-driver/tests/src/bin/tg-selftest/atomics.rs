@@ -203,6 +203,7 @@ pub(crate) fn swap_passes_on(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn without_right(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     let (mine, right) = context.neighbour(4096)?;
     mine.store(0, 41u64)?;
     context.sync()?;
@@ -248,10 +249,11 @@ fn raw_ioctl(node: &Node, style: LaunchStyle, remote: &Remote, offset: u64, size
         slot: 62,
         ..Default::default()
     };
-    crate::control::ioctl(node, 7, &mut launch).map(|()| launch.value)
+    crate::control::ioctl(node, crate::control::LAUNCH, &mut launch).map(|()| launch.value)
 }
 
 pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     let (mine, right) = context.neighbour(4096)?;
     for offset in 1..8u64 {
         let wide = right.fetch_inc::<u64>(64 + offset);
@@ -293,6 +295,7 @@ pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn styles_agree(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     let (mine, right) = context.neighbour(2 * 65536)?;
     // A file of its own, so that other tests keep the style that they expect.
     let node = Node::open_path(context.node().path())?;

@@ -6,9 +6,42 @@ use std::os::fd::{AsFd, AsRawFd};
 use telegraphos::{NAME_MAX, Node, NodeId};
 use telegraphos_wire::uapi;
 
-/// An ioctl by number, past the library: 0 or the errno.
+/// The request number of an ioctl for a structure of `size` bytes.
+fn request(number: u8, size: usize) -> u32 {
+    let known = uapi::IOCTLS.iter().find(|ioctl| ioctl.number == number);
+    uapi::request(known.map_or(uapi::Direction::InOut, |ioctl| ioctl.direction), number, size)
+}
+
+/// An ioctl by number, past the library: 0 or the errno. The argument is a structure of the interface, whose size is filled in.
 pub(crate) fn ioctl<T>(node: &Node, number: u8, argument: &mut T) -> Result<(), i32> {
-    raw_ioctl(node, uapi::request(number, size_of::<T>()), std::ptr::from_mut(argument).cast())
+    let at = std::ptr::from_mut(argument);
+    // SAFETY: every structure of the interface begins with its size.
+    unsafe { at.cast::<u32>().write(size_of::<T>() as u32) };
+    raw_ioctl(node, request(number, size_of::<T>()), at.cast())
+}
+
+/// Number of TG_IOCTL_LAUNCH.
+pub(crate) const LAUNCH: u8 = uapi::IOCTL_LAB as u8;
+/// Number of TG_IOCTL_QUEUE_POP.
+pub(crate) const QUEUE_POP: u8 = LAUNCH + 1;
+
+/// Whether the module for comparisons is loaded.
+fn lab(node: &Node) -> bool {
+    // Too little for it to do anything.
+    words_ioctl(node, LAUNCH, &mut [8, 0]) != Err(libc::ENOTTY)
+}
+
+/// Skips a test that compares with what the kernel does, if that is not there.
+pub(crate) fn needs_lab(context: &Context<'_>) -> Verdict {
+    if lab(context.node()) {
+        return Ok(());
+    }
+    Err(Stop::Skip("needs the module for comparisons, telegraphos_lab.ko: telegraphos run --lab".into()))
+}
+
+/// An ioctl with a structure of these words, the first of which is its size.
+fn words_ioctl(node: &Node, number: u8, words: &mut [u32]) -> Result<(), i32> {
+    raw_ioctl(node, request(number, size_of_val(words)), words.as_mut_ptr().cast())
 }
 
 fn raw_ioctl(node: &Node, request: u32, argument: *mut libc::c_void) -> Result<(), i32> {
@@ -136,7 +169,7 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     };
     let export = uapi::Export {
         name: name(b"selftest-nonsense"),
-        size: 4096,
+        length: 4096,
         nodes: [!0; 4],
         rights_owner: 3,
         ..Default::default()
@@ -155,15 +188,80 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     same("an import without rights", ioctl(node, 3, &mut none), invalid)?;
     let mut reserved = uapi::Import { reserved: 1, ..import };
     same("a reserved field", ioctl(node, 3, &mut reserved), invalid)?;
-    let mut handle = uapi::Handle { handle: 0, reserved: 1 };
-    same("a reserved field of a handle", ioctl(node, 4, &mut handle), invalid)?;
+    let mut handle = uapi::Handle { handle: 0, flags: 1, ..Default::default() };
+    same("a flag for a handle", ioctl(node, 4, &mut handle), invalid)?;
     for number in [2, 4, 6] {
-        let mut handle = uapi::Handle { handle: 0xffff_ffff, reserved: 0 };
+        let mut handle = uapi::Handle { handle: 0xffff_ffff, ..Default::default() };
         same(format_args!("a wild handle for ioctl {number}"), ioctl(node, number, &mut handle), Err(libc::EBADF))?;
     }
     let mut number = [0u64; 8];
     same("an unknown ioctl", ioctl(node, 77, &mut number), Err(libc::ENOTTY))?;
-    same("an ioctl of another size", ioctl(node, 0, &mut [0u8; 8]), Err(libc::ENOTTY))?;
-    let request = uapi::request(0, size_of::<uapi::Info>());
-    same("an ioctl into nowhere", raw_ioctl(node, request, 8 as *mut libc::c_void), Err(libc::EFAULT))
+    same("an ioctl into nowhere", raw_ioctl(node, INFO, 8 as *mut libc::c_void), Err(libc::EFAULT))
+}
+
+const INFO: u32 = uapi::request(uapi::Direction::InOut, 0, size_of::<uapi::Info>());
+
+/// Structures that are shorter and longer than the driver knows them, flags, and request numbers that are nearly right.
+pub(crate) fn sizes_and_flags(context: &mut Context<'_>) -> Verdict {
+    let node = context.node();
+    const WORDS: usize = size_of::<uapi::Info>() / 4;
+    let size = size_of::<uapi::Info>() as u32;
+    let invalid = Err(libc::EINVAL);
+
+    let info = |length: usize, said: u32, flags: u32, last: u32| {
+        let mut words = vec![0; length];
+        words[length - 1] = last;
+        (words[0], words[1]) = (said, flags);
+        let result = words_ioctl(node, 0, &mut words);
+        (result, words)
+    };
+    let (result, words) = info(WORDS, size, 0, 0);
+    same("the structure as it is", result, Ok(()))?;
+    same("the interface's version", u64::from(words[2]), uapi::ABI_VERSION)?;
+    same("the size behind the call", words[0], size)?;
+    same("an unknown flag", info(WORDS, size, 1, 0).0, invalid)?;
+    same("the highest flag", info(WORDS, size, 1 << 31, 0).0, invalid)?;
+    same("a structure without its last word", info(WORDS - 1, size - 4, 0, 0).0, invalid)?;
+    same("a head without more", info(2, 8, 0, 0).0, invalid)?;
+    same("a size of 0", info(WORDS, 0, 0, 0).0, invalid)?;
+    same("a size that the number does not say", info(WORDS + 1, size, 0, 0).0, invalid)?;
+    same("an endless size", info(WORDS, u32::MAX, 0, 0).0, invalid)?;
+
+    let (result, longer) = info(WORDS + 2, size + 8, 0, 0);
+    same("a longer structure with nothing behind", result, Ok(()))?;
+    same("what the driver says in it", &longer[2..5], &words[2..5])?;
+    same("a longer structure with something behind", info(WORDS + 2, size + 8, 0, 1).0, Err(libc::E2BIG))?;
+    same("the same behind a page", info(2048, 8192, 0, 1).0, Err(libc::E2BIG))?;
+    let mut handle = [16, 0, u32::MAX, 1];
+    same("something behind a handle", words_ioctl(node, 2, &mut handle), Err(libc::E2BIG))?;
+    handle[3] = 0;
+    same("nothing behind a wild handle", words_ioctl(node, 2, &mut handle), Err(libc::EBADF))?;
+
+    let mut words = info(WORDS, size, 0, 0).1;
+    for (what, request) in [
+        ("a number of another direction", uapi::request(uapi::Direction::In, 0, size as usize)),
+        ("a number of interface 1", INFO & !0xff00 | u32::from(b'T') << 8),
+        ("a number of no type", INFO & !0xff00),
+    ] {
+        let result = raw_ioctl(node, request, words.as_mut_ptr().cast());
+        same(what, result, Err(libc::ENOTTY))?;
+    }
+    let lab = lab(node);
+    for ioctl in uapi::IOCTLS {
+        if u64::from(ioctl.number) >= uapi::IOCTL_LAB && !lab {
+            let mut words = vec![0; ioctl.structure.size / 4];
+            words[0] = ioctl.structure.size as u32;
+            let result = words_ioctl(node, ioctl.number, &mut words);
+            same(format_args!("{} without its module", ioctl.name), result, Err(libc::ENOTTY))?;
+            continue;
+        }
+        let mut words = vec![0; ioctl.structure.size / 4];
+        (words[0], words[1]) = (ioctl.structure.size as u32, 4);
+        same(format_args!("a flag for {}", ioctl.name), words_ioctl(node, ioctl.number, &mut words), invalid)?;
+        let short = words.len() - 1;
+        (words[0], words[1]) = (4 * short as u32, 0);
+        let result = words_ioctl(node, ioctl.number, &mut words[..short]);
+        same(format_args!("too little for {}", ioctl.name), result, invalid)?;
+    }
+    Ok(())
 }

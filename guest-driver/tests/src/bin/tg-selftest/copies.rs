@@ -201,7 +201,8 @@ fn raw_copy(context: &Context<'_>, to: (&Remote, u64), from: (&Remote, u64), len
         length,
         ..Default::default()
     };
-    crate::control::ioctl(context.node(), 7, &mut launch).map_err(|e| (e, Status::from_u16(launch.status as u16)))
+    crate::control::ioctl(context.node(), crate::control::LAUNCH, &mut launch)
+        .map_err(|e| (e, Status::from_u16(launch.status as u16)))
 }
 
 /// From user level, past the library's checks.
@@ -216,6 +217,7 @@ fn launch_copy(launcher: &Launcher, to: (&Remote, u64), from: (&Remote, u64), le
 }
 
 pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     let four = four(context)?;
     let (source, target) = (four.source.remote()?, four.target.remote()?);
     let (far, far_too) = (&four.far_target, &four.far_source);

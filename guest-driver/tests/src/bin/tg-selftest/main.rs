@@ -12,6 +12,7 @@ mod control;
 mod copies;
 mod counters;
 mod data;
+mod inspect;
 mod launches;
 mod life;
 mod limits;
@@ -46,11 +47,12 @@ Usage: tg-selftest [options]      (on every node at the same time)
   --only TEXT           run only tests whose name contains TEXT; the same on every node
   --list                print the plan and end
 
-Rows that need several user ids are checked when root runs it, and reported as SKIP else.
+Rows that need several user ids are checked when root runs it, rows that compare with what the kernel does when
+telegraphos_lab.ko is loaded; else they are reported as SKIP.
 Exit codes: 0 all passed, 1 a test failed, 2 usage, 3 no board, no driver, or a peer stayed away.
 
 Examples:
-  telegraphos run --nodes 4 -- tg-selftest
+  telegraphos run --nodes 4 --lab -- tg-selftest
   telegraphos run --nodes 2 --user root -- tg-selftest --only protection/
 ";
 
@@ -106,6 +108,9 @@ const PLAN: &[Test] = plan! {
     "control/names-and-sizes-at-their-limits" => control::limits,
     "control/name-is-free-again-after-unexport" => control::name_reuse,
     "control/nonsense-is-refused" => control::nonsense,
+    "control/sizes-and-flags-of-ioctls" => control::sizes_and_flags,
+    "inspect/debugfs-has-what-there-is" => inspect::debugfs,
+    "inspect/tracepoints-say-what-happens" => inspect::tracepoints,
     "revoke/unexport-ends-the-import" => life::unexport,
     "revoke/death-of-the-exporter-ends-the-import" => life::exporter_dies,
     "revoke/old-generation-never-reaches-a-new-export" => life::old_generation,

@@ -117,8 +117,8 @@ pub(crate) fn foreign_handles(context: &mut Context<'_>) -> Verdict {
         no_mmap("of another file's handle", Errno::INVAL, result)?;
     }
     let mut state = uapi::ImportState { handle: right.handle(), ..Default::default() };
-    let mut import = uapi::Handle { handle: right.handle(), reserved: 0 };
-    let mut export = uapi::Handle { handle: mine.handle(), reserved: 0 };
+    let mut import = uapi::Handle { handle: right.handle(), ..Default::default() };
+    let mut export = uapi::Handle { handle: mine.handle(), ..Default::default() };
     let bad = Err(libc::EBADF);
     same("the state of another file's import", crate::control::ioctl(&other, 5, &mut state), bad)?;
     same("acknowledging another file's import", crate::control::ioctl(&other, 6, &mut import), bad)?;

@@ -121,6 +121,7 @@ pub(crate) fn poll_wakes(context: &mut Context<'_>) -> Verdict {
 
 /// One by one, many at once, and by the kernel's dequeue: one sequence, over linked buffers as well.
 pub(crate) fn ways_agree(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     const COUNT: u32 = 800;
     let (seed, _) = context.seeds()?;
     for (width, part) in WIDTHS {

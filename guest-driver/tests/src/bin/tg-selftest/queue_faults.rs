@@ -95,6 +95,7 @@ pub(crate) fn only_the_base(context: &mut Context<'_>) -> Verdict {
 
 /// Enqueue only: neither kind of mapping, nor any operation, leads past it.
 pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     let (segment, far) = context.neighbour(4096)?;
     let (mine, right) = context.queue_pair("box", |q| q.words(1 << 11))?;
     let node = context.node();
@@ -155,7 +156,7 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
         ("a copy from it", 4, local, queue),
     ] {
         let mut launch = uapi::Launch { operation, target, source, length: 8, ..Default::default() };
-        let result = ioctl(node, 7, &mut launch);
+        let result = ioctl(node, crate::control::LAUNCH, &mut launch);
         must(result.is_err(), || format!("{what} of a queue was launched"))?;
     }
     // Not even by name, and a queue is nothing but a queue.
@@ -231,6 +232,7 @@ pub(crate) fn other_users(context: &mut Context<'_>) -> Verdict {
 
 /// A receiver that scribbles its own header harms itself alone (SPEC I11).
 pub(crate) fn corrupt_header(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     // Word, what is written there, and the queue's word width; buffers have 8 words.
     const CASES: [(u64, u64, u32); 11] = [
         (0, 12 << 16 | 3, 4),
@@ -324,6 +326,7 @@ pub(crate) fn corrupt_while_held(context: &mut Context<'_>) -> Verdict {
 
 /// `next` leads a consumer nowhere, and never round and round; the driver does not believe it.
 pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     const WORDS: u64 = 8;
     const QUOTA: u64 = 3;
     for (width, part) in WIDTHS {
@@ -437,6 +440,7 @@ pub(crate) fn owner_killed(context: &mut Context<'_>) -> Verdict {
 
 /// What a program gets that speaks to the driver without the library.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
+    crate::control::needs_lab(context)?;
     let (node, invalid) = (context.node(), Err(libc::EINVAL));
     let name = |text: &[u8]| {
         let mut name = [0; 64];
@@ -478,7 +482,7 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
         same(format_args!("a queue with {what}"), ioctl(node, 12, &mut argument), invalid)?;
     }
     let mut import =
-        uapi::Import { name: good.name, node: node.id().into(), rights: enqueue | 1, ..Default::default() };
+        uapi::Import { name: good.name, node: node.id().into(), rights: u32::from(enqueue) | 1, ..Default::default() };
     same("an import to append and to load", ioctl(node, 3, &mut import), invalid)?;
     // ATTACH, DESTROY, SERVICE, STATE and POP of handles that are not, or are another file's.
     let mine = Queue::create(node, &context.name("mine")).words(8).create()?;
@@ -486,16 +490,28 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     let bad = Err(libc::EBADF);
     for (node, handle) in [(node, u32::MAX), (node, mine.handle() + 77), (&other, mine.handle())] {
         same("attaching", ioctl(node, 13, &mut uapi::Queue { handle, ..good }), bad)?;
-        same("destroying", ioctl(node, 14, &mut uapi::Handle { handle, reserved: 0 }), bad)?;
-        same("a call for service", ioctl(node, 15, &mut uapi::Handle { handle, reserved: 0 }), bad)?;
+        same("destroying", ioctl(node, 14, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
+        same("a call for service", ioctl(node, 15, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
         same("asking for the state", ioctl(node, 16, &mut uapi::QueueState { handle, ..Default::default() }), bad)?;
-        same("taking an element", ioctl(node, 17, &mut uapi::QueuePop { handle, ..Default::default() }), bad)?;
+        same(
+            "taking an element",
+            ioctl(node, crate::control::QUEUE_POP, &mut uapi::QueuePop { handle, ..Default::default() }),
+            bad,
+        )?;
     }
     let handle = mine.handle();
-    same("a reserved field", ioctl(node, 17, &mut uapi::QueuePop { handle, reserved: 1, value: 0 }), invalid)?;
-    same("a reserved field", ioctl(node, 14, &mut uapi::Handle { handle, reserved: 1 }), invalid)?;
-    same("a reserved field", ioctl(node, 15, &mut uapi::Handle { handle, reserved: 1 }), invalid)?;
-    same("a call for service without need", ioctl(node, 15, &mut uapi::Handle { handle, reserved: 0 }), Ok(()))?;
+    same(
+        "a reserved field",
+        ioctl(node, crate::control::QUEUE_POP, &mut uapi::QueuePop { handle, reserved: 1, ..Default::default() }),
+        invalid,
+    )?;
+    same("a flag", ioctl(node, 14, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
+    same("a flag", ioctl(node, 15, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
+    same(
+        "a call for service without need",
+        ioctl(node, 15, &mut uapi::Handle { handle, ..Default::default() }),
+        Ok(()),
+    )?;
     same("taking from an empty queue", mine.pop_in_kernel()?, None)?;
     mine.close()?;
     same("what is gone", ioctl(node, 16, &mut uapi::QueueState { handle, ..Default::default() }), bad)

@@ -76,13 +76,13 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
             same(what("as private copy"), private, Err(Errno::INVAL))?;
         }
         let bad = Err(libc::EBADF);
-        let mut handle = uapi::Handle { handle: copy, reserved: 0 };
+        let mut handle = uapi::Handle { handle: copy, ..Default::default() };
         same("leaving another file's", ioctl(&other, 19, &mut handle), bad)?;
         same("adopting another file's", ioctl(&other, 21, &mut handle), bad)?;
         let mut state = uapi::ReplicaState { handle: copy, ..Default::default() };
         same("the state of another file's", ioctl(&other, 20, &mut state), bad)?;
         // The window does not go by itself.
-        let mut import = uapi::Handle { handle: window, reserved: 0 };
+        let mut import = uapi::Handle { handle: window, ..Default::default() };
         must(ioctl(node, 4, &mut import).is_err(), || "the window was closed as an import".into())?;
         board.store(8 * u64::from(context.me()), 1u64)?;
         board.quiet_timeout(SOON)?;
@@ -242,7 +242,7 @@ pub(crate) fn second_home(context: &mut Context<'_>) -> Verdict {
     refused("an export of the name", node.export(&context.name("page"), PAGE).create(), libc::EEXIST)?;
     for board in &boards {
         refused("adopting what has a home", board.adopt(), libc::EINVAL)?;
-        let mut handle = uapi::Handle { handle: board.handle(), reserved: 0 };
+        let mut handle = uapi::Handle { handle: board.handle(), ..Default::default() };
         same("adopting it past the library", ioctl(node, 21, &mut handle), Err(libc::EINVAL))?;
         same("whether it is an orphan", board.state()?.orphan, None)?;
         board.store(8 * me as u64, 9u64)?;
@@ -294,7 +294,7 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     let good = uapi::Replica {
         name: name(b"selftest-replica-nonsense"),
         nodes: [!0; 4],
-        size: PAGE,
+        length: PAGE,
         home: uapi::REPLICA_HERE as u32,
         mode: admin::COUNTERS,
         rights_owner: rights,
@@ -302,9 +302,9 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     };
     let window = node.info()?.window_size;
     for (what, bad) in [
-        ("no size", uapi::Replica { size: 0, ..good }),
-        ("a size beyond the window", uapi::Replica { size: window + 1, ..good }),
-        ("an endless size", uapi::Replica { size: u64::MAX, ..good }),
+        ("no size", uapi::Replica { length: 0, ..good }),
+        ("a size beyond the window", uapi::Replica { length: window + 1, ..good }),
+        ("an endless size", uapi::Replica { length: u64::MAX, ..good }),
         ("mode 0", uapi::Replica { mode: 0, ..good }),
         ("an unknown mode", uapi::Replica { mode: 77, ..good }),
         ("no right to load", uapi::Replica { rights_owner: Rights::WRITE.0, ..good }),
@@ -327,18 +327,18 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     same("a naive join of what is not here", ioctl(node, 18, &mut naive), Err(libc::ENOENT))?;
     let bad = Err(libc::EBADF);
     for handle in [u32::MAX, 0x7fff, 0] {
-        same("leaving what is not", ioctl(node, 19, &mut uapi::Handle { handle, reserved: 0 }), bad)?;
-        same("adopting what is not", ioctl(node, 21, &mut uapi::Handle { handle, reserved: 0 }), bad)?;
+        same("leaving what is not", ioctl(node, 19, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
+        same("adopting what is not", ioctl(node, 21, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
         let mut state = uapi::ReplicaState { handle, ..Default::default() };
         same("the state of what is not", ioctl(node, 20, &mut state), bad)?;
     }
     let segment = Replicated::create(node, &context.name("mine"), PAGE).create()?;
     let handle = segment.handle();
     let invalid = Err(libc::EINVAL);
-    same("a reserved field of leave", ioctl(node, 19, &mut uapi::Handle { handle, reserved: 1 }), invalid)?;
-    same("a reserved field of adopt", ioctl(node, 21, &mut uapi::Handle { handle, reserved: 1 }), invalid)?;
-    let mut state = uapi::ReplicaState { handle, reserved: 1, ..Default::default() };
-    same("a reserved field of state", ioctl(node, 20, &mut state), invalid)?;
+    same("a flag of leave", ioctl(node, 19, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
+    same("a flag of adopt", ioctl(node, 21, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
+    let mut state = uapi::ReplicaState { handle, flags: 1, ..Default::default() };
+    same("a flag of state", ioctl(node, 20, &mut state), invalid)?;
     segment.store(0, 1u64)?;
     segment.quiet_timeout(SOON)?;
     segment.leave()?;

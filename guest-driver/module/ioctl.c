@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The ioctls of the character device.
+ *
+ * A table says of each what its structure is and who handles it. Structures grow at their
+ * end: the caller says how long the one is that it knows. What is missing is zero, and what
+ * is too much must be zero, so that a newer program is refused what this driver does not
+ * know, and gets the rest; see copy_struct_from_user().
+ */
+#include <linux/eventfd.h>
+#include <linux/ioctl.h>
+#include <linux/module.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "compat.h"
+#include "driver.h"
+#include "ioctl.h"
+
+/**
+ * tg_reply() - writes the structure of an ioctl back
+ * @call: Call. No lock is held: another process may decide how long a fault takes.
+ *
+ * Return: 0 or -EFAULT.
+ */
+int tg_reply(struct tg_call *call)
+{
+	return copy_to_user(call->user, &call->arg, call->size) ? -EFAULT : 0;
+}
+EXPORT_SYMBOL_NS_GPL(tg_reply, TG_LAB_NS);
+
+/*
+ * Printable ASCII, NUL-padded, not empty: it is written to logs, and no two names look
+ * alike. The board refuses others, too.
+ */
+static bool tg_name_is_valid(const u8 name[64])
+{
+	size_t length = strnlen(name, 64);
+	size_t i;
+
+	for (i = 0; i < length; i++) {
+		if (name[i] < ' ' || name[i] > '~')
+			return false;
+	}
+	return length && length < 64 && !memchr_inv(name + length, 0, 64 - length);
+}
+
+static int tg_ioctl_info(struct tg_call *call)
+{
+	struct tg_file *file = call->file;
+	struct tg_info *arg = &call->arg.info;
+	struct tg_device *tg = file->tg;
+
+	arg->abi = TG_ABI_VERSION;
+	arg->node = tg->node;
+	arg->nodes = tg->nodes;
+	arg->unit_shift = TG_UNIT_SHIFT;
+	arg->window_size = 1ULL << tg->offset_bits;
+	arg->incarnation = readl(tg->regs + TG_REG_INCARNATION);
+	arg->link_up = !!(readl(tg->regs + TG_REG_STATUS) & TG_STATUS_LINK_UP);
+	arg->context = file->context;
+	arg->counters = tg->counter_limit;
+	/* Only to who has opened the file: nobody else has this descriptor. */
+	arg->key = file->key;
+	return 0;
+}
+
+static int tg_ioctl_export(struct tg_call *call)
+{
+	struct tg_export *arg = &call->arg.export;
+	struct tg_device *tg = call->file->tg;
+	struct tg_segment *segment = NULL;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_segment_create(call->file, arg, &segment);
+	up_read(&tg->op_lock);
+	if (!err) {
+		arg->handle = segment->obj.handle;
+		arg->offset = tg_mmap_offset(TG_MMAP_EXPORT, arg->handle);
+		err = tg_reply(call);
+	}
+	if (!err)
+		tg_object_publish(&segment->obj);
+	else if (segment)
+		tg_object_discard(&segment->obj);
+	return err;
+}
+
+static int tg_ioctl_import(struct tg_call *call)
+{
+	struct tg_import *arg = &call->arg.import;
+	struct tg_device *tg = call->file->tg;
+	struct tg_remote *remote = NULL;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_remote_create(call->file, arg, &remote);
+	up_read(&tg->op_lock);
+	if (!err) {
+		arg->length = remote->obj.size;
+		arg->handle = remote->obj.handle;
+		arg->offset = tg_mmap_offset(remote->rights == TG_RIGHT_ENQUEUE ?
+					     TG_MMAP_ENQUEUE : TG_MMAP_IMPORT, arg->handle);
+	}
+	/* The status is for whoever wants to know more than errno says. */
+	if (tg_reply(call) && !err)
+		err = -EFAULT;
+	if (!err)
+		tg_object_publish(&remote->obj);
+	else if (remote)
+		tg_object_discard(&remote->obj);
+	return err;
+}
+
+static int tg_ioctl_queue_create(struct tg_call *call)
+{
+	struct tg_queue *arg = &call->arg.queue;
+	struct tg_device *tg = call->file->tg;
+	struct tg_nqueue *queue = NULL;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_queue_create(call->file, arg, &queue);
+	up_read(&tg->op_lock);
+	if (!err)
+		err = tg_reply(call);
+	if (!err)
+		tg_object_publish(&queue->seg.obj);
+	else if (queue)
+		tg_object_discard(&queue->seg.obj);
+	return err;
+}
+
+static int tg_ioctl_replicate(struct tg_call *call)
+{
+	struct tg_replica *arg = &call->arg.replica;
+	struct tg_device *tg = call->file->tg;
+	struct tg_replicated *replica = NULL;
+	int err;
+
+	if (!tg_name_is_valid(arg->name))
+		return -EINVAL;
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_replicate(call->file, arg, &replica);
+	up_read(&tg->op_lock);
+	if (tg_reply(call) && !err)
+		err = -EFAULT;
+	if (!replica)
+		return err;
+	if (err)
+		tg_object_discard(&replica->seg.obj);
+	else
+		tg_replica_publish(replica);
+	return err;
+}
+
+static int tg_ioctl_counter_arm(struct tg_call *call)
+{
+	struct tg_counter *arg = &call->arg.counter;
+	struct tg_device *tg = call->file->tg;
+	int err;
+
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : tg_counter_arm(call->file, arg);
+	up_read(&tg->op_lock);
+	if (err || !tg_reply(call))
+		return err;
+	/* No process knows its number; its own one by now, if one has guessed it. */
+	down_read(&tg->op_lock);
+	if (!tg_gone(tg))
+		tg_counter_disarm(call->file, arg);
+	up_read(&tg->op_lock);
+	return -EFAULT;
+}
+
+static int tg_ioctl_counter_read(struct tg_call *call)
+{
+	return tg_counter_read(call->file, &call->arg.counter);
+}
+
+static int tg_ioctl_counter_disarm(struct tg_call *call)
+{
+	return tg_counter_disarm(call->file, &call->arg.counter);
+}
+
+/*
+ * TG_IOCTL_NOTIFY: an eventfd for CONTEXT events, in place of the one before.
+ * It is signalled at once if there were some since the last read(), so that none
+ * falls between; and when the board is lost.
+ */
+static int tg_ioctl_notify(struct tg_call *call)
+{
+	const struct tg_notify *arg = &call->arg.notify;
+	struct eventfd_ctx *notify = NULL;
+	struct tg_file *file = call->file;
+	struct tg_device *tg = file->tg;
+
+	if (arg->eventfd != -1) {
+		notify = eventfd_ctx_fdget(arg->eventfd);
+		if (IS_ERR(notify))
+			return PTR_ERR(notify);
+	}
+	mutex_lock(&tg->lock);
+	swap(file->notify, notify);
+	if (file->notify && (tg_gone(tg) || atomic64_read(&file->events)))
+		tg_eventfd_signal(file->notify);
+	mutex_unlock(&tg->lock);
+	if (notify)
+		eventfd_ctx_put(notify);
+	return 0;
+}
+
+static int tg_ioctl_unexport(struct tg_call *call)
+{
+	return tg_object_close(call->file, TG_MMAP_EXPORT, call->arg.handle.handle);
+}
+
+static int tg_ioctl_unimport(struct tg_call *call)
+{
+	return tg_object_close(call->file, TG_MMAP_IMPORT, call->arg.handle.handle);
+}
+
+static int tg_ioctl_state(struct tg_call *call)
+{
+	return tg_remote_state(call->file, &call->arg.state);
+}
+
+static int tg_ioctl_ack(struct tg_call *call)
+{
+	return tg_remote_ack(call->file, call->arg.handle.handle);
+}
+
+static int tg_ioctl_queue_attach(struct tg_call *call)
+{
+	return tg_queue_attach(call->file, &call->arg.queue);
+}
+
+static int tg_ioctl_queue_destroy(struct tg_call *call)
+{
+	return tg_object_close(call->file, TG_MMAP_QUEUE, call->arg.handle.handle);
+}
+
+static int tg_ioctl_queue_service(struct tg_call *call)
+{
+	return tg_queue_service(call->file, call->arg.handle.handle);
+}
+
+static int tg_ioctl_queue_state(struct tg_call *call)
+{
+	return tg_queue_state(call->file, &call->arg.queue_state);
+}
+
+static int tg_ioctl_replica_leave(struct tg_call *call)
+{
+	return tg_object_close(call->file, TG_MMAP_REPLICA, call->arg.handle.handle);
+}
+
+static int tg_ioctl_replica_state(struct tg_call *call)
+{
+	return tg_replica_state(call->file, &call->arg.replica_state);
+}
+
+static int tg_ioctl_replica_adopt(struct tg_call *call)
+{
+	return tg_replica_adopt(call->file, call->arg.handle.handle);
+}
+
+static int tg_ioctl_replica_move(struct tg_call *call)
+{
+	return tg_replica_move(call->file, call->arg.handle.handle);
+}
+
+/* The last field is that of the first version: more may follow it, and none goes. */
+static const struct tg_ioctl tg_ioctls[] = {
+	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .board = true),
+	TG_IOCTL(TG_IOCTL_EXPORT, tg_ioctl_export, tg_export, offset, .replies = true),
+	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_ioctl_unexport, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_IMPORT, tg_ioctl_import, tg_import, reserved, .replies = true),
+	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_ioctl_unimport, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_STATE, tg_ioctl_state, tg_import_state, status),
+	TG_IOCTL(TG_IOCTL_ACK, tg_ioctl_ack, tg_handle, handle, .board = true),
+	TG_IOCTL(TG_IOCTL_COUNTER_ARM, tg_ioctl_counter_arm, tg_counter, reserved,
+		 .replies = true),
+	TG_IOCTL(TG_IOCTL_COUNTER_READ, tg_ioctl_counter_read, tg_counter, reserved,
+		 .board = true),
+	TG_IOCTL(TG_IOCTL_COUNTER_DISARM, tg_ioctl_counter_disarm, tg_counter, reserved,
+		 .board = true),
+	TG_IOCTL(TG_IOCTL_NOTIFY, tg_ioctl_notify, tg_notify, eventfd),
+	TG_IOCTL(TG_IOCTL_QUEUE_CREATE, tg_ioctl_queue_create, tg_queue, length,
+		 .replies = true),
+	TG_IOCTL(TG_IOCTL_QUEUE_ATTACH, tg_ioctl_queue_attach, tg_queue, length),
+	TG_IOCTL(TG_IOCTL_QUEUE_DESTROY, tg_ioctl_queue_destroy, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_QUEUE_SERVICE, tg_ioctl_queue_service, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_QUEUE_STATE, tg_ioctl_queue_state, tg_queue_state, evictions),
+	TG_IOCTL(TG_IOCTL_REPLICATE, tg_ioctl_replicate, tg_replica, reserved, .replies = true),
+	TG_IOCTL(TG_IOCTL_REPLICA_LEAVE, tg_ioctl_replica_leave, tg_handle, handle),
+	TG_IOCTL(TG_IOCTL_REPLICA_STATE, tg_ioctl_replica_state, tg_replica_state, status),
+	TG_IOCTL(TG_IOCTL_REPLICA_ADOPT, tg_ioctl_replica_adopt, tg_handle, handle,
+		 .board = true),
+	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_ioctl_replica_move, tg_handle, handle,
+		 .board = true),
+};
+
+static int tg_ioctl_run(const struct tg_ioctl *op, struct tg_call *call)
+{
+	struct tg_device *tg = call->file->tg;
+	int err;
+
+	if (!op->board)
+		return op->run(call);
+	down_read(&tg->op_lock);
+	err = tg_gone(tg) ? -ENODEV : op->run(call);
+	up_read(&tg->op_lock);
+	return err;
+}
+
+/* What handles the ioctls of comparisons, if it is loaded. */
+static DEFINE_MUTEX(tg_lab_lock);
+static const struct tg_lab *tg_lab;
+
+/**
+ * tg_lab_register() - adds the ioctls of comparisons
+ * @lab: Who handles them.
+ *
+ * Return: 0 or -EBUSY if they are there.
+ */
+int tg_lab_register(const struct tg_lab *lab)
+{
+	int err = 0;
+
+	mutex_lock(&tg_lab_lock);
+	if (tg_lab)
+		err = -EBUSY;
+	else
+		tg_lab = lab;
+	mutex_unlock(&tg_lab_lock);
+	return err;
+}
+EXPORT_SYMBOL_NS_GPL(tg_lab_register, TG_LAB_NS);
+
+/**
+ * tg_lab_unregister() - mirror of tg_lab_register()
+ * @lab: Who handled them. None is being handled: each holds the module.
+ */
+void tg_lab_unregister(const struct tg_lab *lab)
+{
+	mutex_lock(&tg_lab_lock);
+	if (tg_lab == lab)
+		tg_lab = NULL;
+	mutex_unlock(&tg_lab_lock);
+}
+EXPORT_SYMBOL_NS_GPL(tg_lab_unregister, TG_LAB_NS);
+
+/* The module that handles the ioctls of comparisons, held; or NULL. */
+static const struct tg_lab *tg_lab_get(void)
+{
+	const struct tg_lab *lab;
+
+	mutex_lock(&tg_lab_lock);
+	lab = tg_lab;
+	if (lab && !try_module_get(lab->owner))
+		lab = NULL;
+	mutex_unlock(&tg_lab_lock);
+	return lab;
+}
+
+/* Handles an ioctl of a table. */
+static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, unsigned int cmd,
+		       struct tg_call *call)
+{
+	const struct tg_ioctl *op;
+	u32 size;
+	int err;
+
+	if (nr >= count || !ops[nr].run)
+		return -ENOTTY;
+	op = &ops[nr];
+	if (_IOC_TYPE(cmd) != TG_IOCTL_TYPE || _IOC_DIR(cmd) != _IOC_DIR(op->cmd))
+		return -ENOTTY;
+	/* As the caller says itself. The number's is at most 16 KiB. */
+	if (get_user(size, (u32 __user *)call->user))
+		return -EFAULT;
+	if (size != _IOC_SIZE(cmd) || size < op->min_size)
+		return -EINVAL;
+	call->size = min_t(u32, size, _IOC_SIZE(op->cmd));
+	err = copy_struct_from_user(&call->arg, _IOC_SIZE(op->cmd), call->user, size);
+	if (err)
+		return err;
+	/* Another thread may have changed it since. */
+	call->arg.head.size = size;
+	if (call->arg.head.flags)
+		return -EINVAL;
+	err = tg_ioctl_run(op, call);
+	if (!err && !op->replies && _IOC_DIR(cmd) & _IOC_READ)
+		err = tg_reply(call);
+	return err;
+}
+
+/**
+ * tg_ioctl() - handles an ioctl
+ * @filp: The open device.
+ * @cmd: Request number.
+ * @arg: Address of the caller's structure.
+ *
+ * Return: 0; -ENOTTY for a number there is not, of this type, in this direction, or whose
+ * module is not loaded; -EINVAL
+ * if the structure says another size than the number, for one that is shorter than its
+ * first version, or for a flag; -E2BIG for more than this driver knows of, if that is not
+ * zero; -EFAULT; or what the handler says.
+ */
+long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	struct tg_call call = {
+		.file = filp->private_data,
+		.user = (void __user *)arg,
+	};
+	unsigned int nr = _IOC_NR(cmd);
+	const struct tg_lab *lab;
+	int err;
+
+	if (nr < TG_IOCTL_LAB)
+		return tg_ioctl_of(tg_ioctls, ARRAY_SIZE(tg_ioctls), nr, cmd, &call);
+	lab = tg_lab_get();
+	if (!lab)
+		return -ENOTTY;
+	err = tg_ioctl_of(lab->ioctls, lab->count, nr - TG_IOCTL_LAB, cmd, &call);
+	module_put(lab->owner);
+	return err;
+}

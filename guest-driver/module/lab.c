@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * telegraphos_lab.ko: what processes do by themselves, done by the kernel instead. It is
+ * there for comparisons, is loaded for them only, and no program needs it.
+ */
+#include <linux/module.h>
+
+#include "driver.h"
+#include "ioctl.h"
+#include "lab.h"
+
+static int tg_lab_launch(struct tg_call *call)
+{
+	int err = tg_launch(call->file, &call->arg.launch);
+
+	/* The status is for whoever wants to know more than errno says. */
+	if (tg_reply(call) && !err)
+		err = -EFAULT;
+	return err;
+}
+
+static int tg_lab_queue_pop(struct tg_call *call)
+{
+	return tg_queue_pop(call->file, &call->arg.queue_pop, call->user);
+}
+
+static const struct tg_ioctl tg_lab_ioctls[] = {
+	TG_IOCTL(TG_IOCTL_LAUNCH, tg_lab_launch, tg_launch, slot, .replies = true),
+	TG_IOCTL(TG_IOCTL_QUEUE_POP, tg_lab_queue_pop, tg_queue_pop, value, .replies = true),
+};
+
+static const struct tg_lab tg_lab_this = {
+	.owner = THIS_MODULE,
+	.ioctls = tg_lab_ioctls,
+	.count = ARRAY_SIZE(tg_lab_ioctls),
+};
+
+static int __init tg_lab_init(void)
+{
+	return tg_lab_register(&tg_lab_this);
+}
+
+static void __exit tg_lab_exit(void)
+{
+	tg_lab_unregister(&tg_lab_this);
+}
+
+module_init(tg_lab_init);
+module_exit(tg_lab_exit);
+MODULE_DESCRIPTION("Telegraphos: launches and dequeue in the kernel, for comparisons");
+MODULE_AUTHOR("The Telegraphos authors");
+MODULE_LICENSE("GPL");
+MODULE_IMPORT_NS(TG_LAB_NS);
