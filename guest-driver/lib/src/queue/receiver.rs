@@ -3,9 +3,9 @@
 
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
 use super::sender::QueueImportBuilder;
+use crate::access_policy::{AccessPolicy, mode_digits};
 use crate::error::{Error, Object, Result, name_bytes};
 use crate::node::{Inner, Node};
-use crate::segment::{mode_digits, node_set};
 use crate::slots::Backoff;
 use crate::sys::{self, Mapping};
 use crate::{NodeId, READ_WRITE, Rights, Secret, Status};
@@ -42,9 +42,7 @@ pub struct QueueBuilder {
     width: u32,
     quota: u32,
     limit: Option<u32>,
-    mode: u32,
-    secret: Secret,
-    nodes: Option<Vec<NodeId>>,
+    access: AccessPolicy,
 }
 
 impl QueueBuilder {
@@ -79,19 +77,25 @@ impl QueueBuilder {
     /// node, `0o602` or `0o606` everybody. There is no reading of queues from outside. There are no groups: that digit is 0, or
     /// the same as the last.
     pub fn mode(mut self, mode: u32) -> Self {
-        self.mode = mode;
+        self.access.mode = Some(mode);
         self
     }
 
     /// A secret that importers must present; zeros mean none.
     pub fn secret(mut self, secret: Secret) -> Self {
-        self.secret = secret;
+        self.access.secret = secret;
         self
     }
 
     /// Admits only these nodes, below 256; without it, every node is admitted.
     pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.nodes = Some(nodes.to_vec());
+        self.access.nodes = Some(nodes.to_vec());
+        self
+    }
+
+    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
+    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
+        self.access = access;
         self
     }
 
@@ -124,12 +128,12 @@ impl QueueBuilder {
                 expected: format!("at most {}, its quota", self.quota),
             });
         }
-        let (owner, others) = mode_digits("the mode of a queue", self.mode)?;
+        let (owner, others) = mode_digits("the mode of a queue", self.access.mode())?;
         let rights = |digit: u32| if digit & 2 != 0 { Rights::ENQUEUE.0 } else { 0 };
         Ok(uapi::Queue {
             name: name_bytes(&self.name)?,
-            secret: self.secret,
-            nodes: node_set(self.nodes.as_deref())?,
+            secret: self.access.secret,
+            nodes: self.access.node_set()?,
             words,
             width: self.width,
             quota: self.quota,
@@ -249,9 +253,7 @@ impl Queue {
             width: 4,
             quota: 16,
             limit: None,
-            mode: 0o600,
-            secret: [0; 16],
-            nodes: None,
+            access: AccessPolicy::default(),
         }
     }
 
