@@ -15,4 +15,4 @@ mod arrows;
 #[cfg(test)]
 mod gates;
 
-pub use suite::{Scale, Suite};
+pub use suite::Suite;

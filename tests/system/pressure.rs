@@ -5,7 +5,7 @@ use crate::help::{Export, at_once, both_ways, hex};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 
 /// In KiB, as memory is counted.
 const MIB: u64 = 1024;

@@ -5,7 +5,7 @@ use crate::help::at_once;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 
 /// One queue, and who sends to it.
 struct Siege<'a> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 use telegraphos_wire::regs::Register;
 
 const SOON: Duration = Duration::from_secs(60);
