@@ -8,8 +8,9 @@ use std::path::Path;
 
 use crate::seeds::caught;
 
-/// Makes the test from the table: `bugs of BUG; NAME => FILE, WORDS; ...`, where FILE (in the crate's `tests`, without `.rs`) has the test that
-/// switches the bug on, and WORDS are those by which the check's failure is known. A bug without a row does not compile.
+/// Makes the test from the table: `bugs of BUG; NAME => FILE, WORDS; ...`, where FILE (in the crate's `tests`, without
+/// `.rs`) has the test that switches the bug on, and WORDS are those by which the check's failure is known. A bug
+/// without a row does not compile.
 #[macro_export]
 macro_rules! bug_table {
     (bugs of $bugs:ty; $($bug:ident => $file:literal, $says:literal;)*) => {

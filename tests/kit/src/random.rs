@@ -36,6 +36,7 @@ impl Rng {
     }
 
     /// Any number.
+    #[allow(clippy::should_implement_trait, reason = "not an iterator: it has no end")]
     pub fn next(&mut self) -> u64 {
         self.0.u64(..)
     }

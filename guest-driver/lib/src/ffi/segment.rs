@@ -26,12 +26,13 @@ record! { EXPORT_OPTIONS, "tg_export_options",
 /// # Safety
 /// As the module says.
 pub(super) unsafe fn access(mode: u32, secret: Secret, nodes: *const NodeId, node_count: u32) -> Result<AccessPolicy> {
-    let nodes = match node_count {
-        0 => None,
+    let nodes = if node_count == 0 {
+        None
+    } else {
         // SAFETY: the caller's promise.
-        count => {
-            Some(unsafe { std::slice::from_raw_parts(given(nodes, "the list of nodes")?, count as usize) }.to_vec())
-        }
+        let first = unsafe { given(nodes, "the list of nodes")? };
+        // SAFETY: the caller's promise.
+        Some(unsafe { std::slice::from_raw_parts(first, node_count as usize) }.to_vec())
     };
     Ok(AccessPolicy { mode: (mode != 0).then_some(mode), secret, nodes })
 }
