@@ -4,9 +4,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use telegraphos_testkit::Daemon;
 
 fn telegraphos() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos"));
@@ -16,7 +17,7 @@ fn telegraphos() -> Command {
 
 /// A fabric process, which ends with this.
 struct Fabric {
-    child: Child,
+    _daemon: Daemon,
     log: BufReader<std::process::ChildStderr>,
 }
 
@@ -24,9 +25,9 @@ impl Fabric {
     fn start(listen: &Path, options: &[&str]) -> Fabric {
         let mut command = telegraphos();
         command.arg("__fabric").arg("--listen").arg(listen).args(options).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        let mut fabric = Fabric { child, log };
+        let mut daemon = Daemon::start(&mut command);
+        let log = BufReader::new(daemon.stderr.take().unwrap());
+        let mut fabric = Fabric { _daemon: daemon, log };
         fabric.wait_for("listening at");
         fabric
     }
@@ -39,13 +40,6 @@ impl Fabric {
             assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "it ended before it said {words:?}");
         }
         line
-    }
-}
-
-impl Drop for Fabric {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -141,8 +135,8 @@ fn a_watch_is_lines_of_json_until_it_is_interrupted() {
     let control = control_of(&listen);
     let mut command = telegraphos();
     command.args(["ctl", "watch", "--every", "50ms", "--control"]).arg(control).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut daemon = Daemon::start(&mut command);
+    let mut out = BufReader::new(daemon.stdout.take().unwrap());
     let mut uptimes = Vec::new();
     for _ in 0..3 {
         let mut line = String::new();
@@ -151,10 +145,10 @@ fn a_watch_is_lines_of_json_until_it_is_interrupted() {
         uptimes.push(read["statistics"]["process"]["uptime_us"].as_u64().unwrap());
     }
     assert!(uptimes.is_sorted_by(|a, b| a < b), "{uptimes:?}");
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    kill_process(Pid::from_child(&daemon), Signal::INT).unwrap();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(daemon.wait().unwrap().code(), Some(130));
 }
 
 #[test]

@@ -11,10 +11,11 @@ mod support;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{Guest, RAM, wait_for, window};
+use support::{Guest, RAM, window};
 use telegraphos_device::vfio::message::{Access, SmallWrite, command};
 use telegraphos_device::{CrateServer, HibServer, Settings, ShutdownHandle};
 use telegraphos_fabric::Fabric;
+use telegraphos_testkit::eventually;
 use telegraphos_wire::Status;
 use telegraphos_wire::regs::{self, Register};
 
@@ -38,7 +39,7 @@ fn board(dir: &Path, node: u16, spin: u64, with_crate: bool) -> (Guest, Shutdown
         (server.shutdown_handle(), std::thread::spawn(move || server.run().unwrap()))
     };
     let mut guest = Guest::boot(&socket);
-    wait_for("the link", || (guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0).then_some(()));
+    eventually("the link", || (guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0).then_some(()));
     guest.open_context(0);
     (guest, stop, thread)
 }
@@ -66,7 +67,7 @@ fn main() {
         b.export("b", 0, 1, MEMORY, 3);
         for (node, name) in [(0u16, "a"), (1, "b")] {
             let found =
-                wait_for("the segment", || Some(a.lookup(node, name, 3)).filter(|c| c.status == Status::Ok as u32));
+                eventually("the segment", || Some(a.lookup(node, name, 3)).filter(|c| c.status == Status::Ok as u32));
             a.import(node, node, &found, 3);
         }
         let mut timed = |what: &str, count: u32, f: &mut dyn FnMut(&mut Guest, u32)| {

@@ -14,8 +14,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Guest, RawClient, assert_healthy, wait_for};
+use support::{Guest, RawClient, assert_healthy};
 use telegraphos_device::vfio::message::command;
+use telegraphos_testkit::eventually;
 use telegraphos_wire::regs::{self, Register};
 
 fn hib(dir: &Path) -> Command {
@@ -36,7 +37,7 @@ struct Running(Option<Child>);
 impl Running {
     fn start(mut command: Command, socket: &Path) -> Running {
         let child = Running(Some(command.spawn().unwrap()));
-        wait_for("the socket", || std::os::unix::net::UnixStream::connect(socket).ok());
+        eventually("the socket", || std::os::unix::net::UnixStream::connect(socket).ok());
         child
     }
 
@@ -60,7 +61,7 @@ impl Drop for Running {
 }
 
 fn finish(mut child: Child) -> Output {
-    let status = wait_for("the end of the process", || child.try_wait().unwrap());
+    let status = eventually("the end of the process", || child.try_wait().unwrap());
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     child.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
     child.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
@@ -131,7 +132,7 @@ fn however_it_ends_its_client_is_not_reset() {
         kill_process(running.pid(), Signal::CONT).unwrap();
         while client.reply().is_some() {}
         drop(running);
-        wait_for("the guard's end", || (!Path::new(&format!("/proc/{guard}/fd/0")).exists()).then_some(()));
+        eventually("the guard's end", || (!Path::new(&format!("/proc/{guard}/fd/0")).exists()).then_some(()));
     }
 }
 
@@ -261,7 +262,7 @@ fn it_is_small_and_idle_when_nothing_happens() {
     let running = Running::start(standard(dir.path()), &socket);
     let mut guest = Guest::boot(&socket);
     let up = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
-    wait_for("the link", || up(&mut guest).then_some(()));
+    eventually("the link", || up(&mut guest).then_some(()));
     guest.open_context(0);
     guest.export("self", 0, 1, support::RAM + 0x10_0000, 3);
     let found = guest.lookup(0, "self", 3);

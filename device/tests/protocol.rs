@@ -9,9 +9,10 @@ mod support;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd};
 
-use support::{Guest, PATIENCE, RAM, RawClient, Server, assert_healthy, memfd, wait_for, window};
+use support::{Guest, PATIENCE, RAM, RawClient, Server, assert_healthy, memfd, window};
 use telegraphos_device::Settings;
 use telegraphos_device::vfio::message::{Access, DmaMap, DmaUnmap, IrqSet, SmallWrite, command, flag};
+use telegraphos_testkit::eventually;
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, Status, event, ids};
 use vfio_user::Client;
@@ -262,7 +263,7 @@ fn a_guest_that_never_pauses_is_stopped_until_its_queue_has_run_dry() {
         burst.extend(guest.client.message(command::REGION_WRITE, flag::NO_REPLY, &body));
     }
     guest.client.stream.write_all(&burst).unwrap();
-    wait_for("a stop and its end", || (states(&guest) == [1, 0]).then_some(()));
+    eventually("a stop and its end", || (states(&guest) == [1, 0]).then_some(()));
     assert_eq!(guest.quiet(), Status::Ok);
     assert_eq!(guest.peek64(RAM + 0x10_0000 + 8 * 3999), 3999);
 }
@@ -408,7 +409,7 @@ fn descriptors_that_nobody_asked_for_are_closed() {
     let set = IrqSet { argsz: 20, flags: 0x24, index: 1, start: 0, count: 1 };
     assert_eq!(client.set_irqs(set, &[file.as_fd(); 19]).errno(), Some(EINVAL));
     // Server and tests share this process; other tests hold a few.
-    wait_for("closing of the descriptors", || {
+    eventually("closing of the descriptors", || {
         (std::fs::read_dir("/proc/self/fd").unwrap().count() < before + 150).then_some(())
     });
 }

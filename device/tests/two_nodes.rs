@@ -9,9 +9,10 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use support::{Guest, RAM, wait_for, window};
+use support::{Guest, RAM, window};
 use telegraphos_device::{Config, CrateServer, HibServer, ServeError, Settings, ShutdownHandle};
 use telegraphos_fabric::{Fabric, FabricError};
+use telegraphos_testkit::{Daemon, eventually};
 use telegraphos_wire::admin::{Command, QueueCommand, ReplicaCommand};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HeaderWord, Shape};
@@ -92,7 +93,7 @@ impl Node {
     fn guest(&self) -> Guest {
         let mut guest = Guest::boot(&self.socket);
         let linked = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
-        wait_for("joining of the fabric", || linked(&mut guest).then_some(()));
+        eventually("joining of the fabric", || linked(&mut guest).then_some(()));
         guest.open_context(0);
         guest
     }
@@ -116,7 +117,7 @@ impl Drop for Node {
 
 /// Asks until the segment is there: its node may be joining still.
 fn found(guest: &mut Guest, node: u16, name: &str, rights: u16) -> admin::Completion {
-    wait_for("the segment", || Some(guest.lookup(node, name, rights)).filter(|c| c.status == Status::Ok as u32))
+    eventually("the segment", || Some(guest.lookup(node, name, rights)).filter(|c| c.status == Status::Ok as u32))
 }
 
 fn both_ways(a: &mut Guest, node_a: u16, b: &mut Guest, node_b: u16) {
@@ -169,15 +170,15 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
     command.current_dir(dir.path()).args(["--socket", "hib0.sock", "--node", "0", "--fabric", "fabric.sock"]);
     // The load behind the backlog has its share of the time: the pause is as long as it can be.
     command.args(["--reserve", "4096", "--load-limit-ms", "500"]);
-    let child = Stopped(command.stdout(std::process::Stdio::null()).spawn().unwrap());
-    wait_for("the socket", || std::os::unix::net::UnixStream::connect(&socket).ok());
+    let child = Daemon::start(command.stdout(std::process::Stdio::null()));
+    eventually("the socket", || std::os::unix::net::UnixStream::connect(&socket).ok());
     let mut a = Guest::boot(&socket);
     let linked = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
-    wait_for("joining of the fabric", || linked(&mut a).then_some(()));
+    eventually("joining of the fabric", || linked(&mut a).then_some(()));
     a.open_context(0);
     let there = found(&mut a, 1, "a", RW);
     a.import(0, 1, &there, RW);
-    let pid = Pid::from_child(&child.0);
+    let pid = Pid::from_child(&child);
     kill_process(pid, Signal::STOP).unwrap();
     let resume = std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(500));
@@ -189,16 +190,6 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
     resume.join().unwrap();
     assert_eq!(a.quiet(), Status::Ok, "none is lost");
     assert_eq!(b.peek64(MEMORY + 8 * ((STORES - 1) % 8192)), STORES);
-}
-
-/// A process that ends with its test.
-struct Stopped(std::process::Child);
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Three boards with copies of one page, over the switch that copies what the home sends: whatever is stored where, all have it when
@@ -491,7 +482,7 @@ fn a_node_that_goes_is_noticed_and_its_return_too() {
         a.client.store(4, window(1, import, 0), &round.to_le_bytes());
         assert_eq!(a.client.read(4, window(1, import, 0), 8), round);
         drop((b, n1));
-        wait_for("all-ones from a node that has gone", || {
+        eventually("all-ones from a node that has gone", || {
             (a.client.read(4, window(1, import, 0), 8) == u64::MAX).then_some(())
         });
     }
@@ -518,7 +509,7 @@ fn a_peer_that_stores_while_its_target_reboots_does_not_touch_the_new_life() {
                 a.client.register(Register::StatusBits);
             }
         });
-        wait_for("the first store", || (b.peek64(MEMORY) != 0).then_some(()));
+        eventually("the first store", || (b.peek64(MEMORY) != 0).then_some(()));
         for _ in 0..20 {
             assert_eq!(b.client.call(13, &[]).errno(), None);
             b.poke(MEMORY, &[0; 512]);
@@ -546,13 +537,13 @@ fn a_fabric_that_goes_and_comes_back_is_joined_again() {
     a.import(0, 1, &to_b, RW);
     assert_eq!(a.client.read(4, window(1, 0, 0), 8), 0);
     drop(switch);
-    wait_for("loss of the link", || {
+    eventually("loss of the link", || {
         (a.client.register(Register::StatusBits) & regs::STATUS_LINK_UP == 0).then_some(())
     });
     assert_eq!(a.client.read(4, window(1, 0, 0), 8), u64::MAX);
     let _switch = Switch::start(&fabric);
     for guest in [&mut a, &mut b] {
-        wait_for("the link", || {
+        eventually("the link", || {
             (guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0).then_some(())
         });
     }

@@ -6,18 +6,15 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use telegraphos_fabric::control::snapshot::{Snapshot, TrunkEnd};
 use telegraphos_fabric::control::{ControlClient, FaultSpec, Request, Response, Target};
-
-/// A test that waits so long hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use telegraphos_testkit::{Daemon, eventually};
 
 /// A fabric process, which ends with this.
 struct Process {
-    child: Child,
+    _daemon: Daemon,
     control: PathBuf,
     metrics: u16,
 }
@@ -36,7 +33,7 @@ impl Process {
             command.arg(option).arg(dir.join("keys").join(file));
         }
         command.arg("--peers-ca").arg(dir.join("keys/ca.pem"));
-        Process { child: command.spawn().unwrap(), control, metrics }
+        Process { _daemon: Daemon::start(&mut command), control, metrics }
     }
 
     fn ask(&self, request: &Request) -> Option<Response> {
@@ -58,24 +55,6 @@ impl Process {
         let line = text.lines().find(|line| line.starts_with("telegraphos_trunk_round_trip_seconds{"))?;
         assert!(line.contains("trunk=\"l-r\""), "{line}");
         line.rsplit_once(' ')?.1.parse().ok()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn eventually<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(found) = find() {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -6,6 +6,7 @@ use fabric_topology::Topology;
 use std::sync::Arc;
 use telegraphos_sim::units::{NANOSECOND, Time};
 use telegraphos_sim::{Bugs, Report, Simulation, SimulationError, Workload};
+use telegraphos_testkit::seeds;
 
 fn simulation(text: &str, nodes: u32, flag: &str, seed: u64, bugs: Bugs) -> Simulation {
     let workload = Workload::parse(text).unwrap_or_else(|e| panic!("{e}"));
@@ -27,15 +28,6 @@ fn audited(text: &str, nodes: u32, flag: &str, seed: u64, bugs: Bugs) -> Result<
 
 fn run(text: &str, nodes: u32, flag: &str, seed: u64) -> Report {
     audited(text, nodes, flag, seed, Bugs::default()).unwrap_or_else(|e| panic!("{flag}, seed {seed}: {e}"))
-}
-
-/// So many seeds; more at full scale; with `TELEGRAPHOS_SEED` that one.
-fn seeds(ci: u64, full: u64) -> Vec<u64> {
-    match std::env::var("TELEGRAPHOS_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") => (0..full).collect(),
-        Err(_) => (0..ci).collect(),
-    }
 }
 
 const MIXED: &str = "

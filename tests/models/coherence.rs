@@ -30,7 +30,7 @@ use crate::copies::{
 use hib_core::Bug;
 use std::collections::BTreeSet;
 use std::time::Instant;
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 use telegraphos_wire::{NodeId, admin};
 
 const X: Word = Word { page: 0, index: 0 };

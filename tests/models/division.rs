@@ -3,6 +3,7 @@
 //! `telegraphos-accounts`, which does the same for the boards and the fabric.
 
 use telegraphos_accounts::{Account, Shares};
+use telegraphos_testkit::Rng;
 
 /// `struct tg_division`.
 #[repr(C)]
@@ -48,21 +49,11 @@ impl Driver {
     }
 }
 
-/// A generator of numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u32) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % u64::from(limit.max(1))) as u32
-    }
-}
-
 /// Long random histories: each request has the same answer as an account's of the crate, and what is guaranteed is there.
 #[test]
 fn accounts_of_the_driver_are_those_of_the_crate() {
     for seed in 0..200 {
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         let spenders = 1 + random.below(9);
         let capacity = spenders + random.below(200);
         let guaranteed = random.below(capacity / spenders + 1);

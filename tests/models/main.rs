@@ -57,7 +57,7 @@ use stateright::{Checker, HasDiscoveries, Model};
 use std::collections::BTreeSet;
 use std::time::Instant;
 use telegraphos::queue::dequeue::Literal;
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 
 /// Checks all interleavings: none is wrong, and these sights are among them. How many states there are.
 fn holds(setup: Setup, sights: &[Sight]) -> usize {

@@ -5,6 +5,7 @@ use super::queue::{Action, QueueModel, State};
 use stateright::Model;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use telegraphos_testkit::Rng;
 
 /// A state's way back to the first: the state before, and the step.
 type Way = Option<(usize, Action)>;
@@ -73,7 +74,7 @@ pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> 
 /// Takes steps at random until nothing can happen any more: how many, or what led to a violation. With every other seed the consumers are slow.
 pub(crate) fn walk(model: &QueueModel, seed: u64) -> Result<usize, Vec<String>> {
     let properties = model.properties();
-    let mut random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = Rng::new(seed);
     let mut taken = Vec::new();
     let mut actions = Vec::new();
     let mut state = model.init_states().remove(0);
@@ -88,13 +89,7 @@ pub(crate) fn walk(model: &QueueModel, seed: u64) -> Result<usize, Vec<String>> 
         if actions.is_empty() {
             return Ok(taken.len());
         }
-        let mut pick = || {
-            // xorshift64*
-            random ^= random >> 12;
-            random ^= random << 25;
-            random ^= random >> 27;
-            actions[(random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as usize % actions.len()]
-        };
+        let mut pick = || actions[random.below(actions.len())];
         let mut action = pick();
         for _ in 0..seed % 2 * 3 {
             if matches!(action, Action::Consumer(_)) {

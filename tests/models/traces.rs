@@ -3,23 +3,12 @@
 
 use super::buffers::{Buffers, Reading, Refusal};
 use std::collections::VecDeque;
-use telegraphos_tests::Scale;
+use telegraphos_testkit::{Rng, Scale};
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, NEXT_WORD, TAIL_WORD};
 
 const TAIL: u32 = TAIL_WORD as u32;
 const HEAD: u32 = HEAD_WORD as u32;
 const NEXT: u32 = NEXT_WORD as u32;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32 % n.max(1)
-    }
-}
 
 /// A queue whose elements are also kept in plain lists.
 struct Trace {
@@ -130,7 +119,7 @@ impl Trace {
     }
 
     /// A process writes anything to a next word: nobody may notice.
-    fn scribble(&mut self, random: &mut Random) {
+    fn scribble(&mut self, random: &mut Rng) {
         let buffer = random.below(1 + self.quota as u32) as usize;
         self.buffers.set_word(buffer, NEXT, u64::from(random.below(u32::MAX)));
     }
@@ -142,13 +131,13 @@ fn i9_i10_e2_e3_the_drivers_code_keeps_long_random_traces_in_order() {
     for (seed, (words, width, quota)) in
         [(8, 4, 1), (8, 4, 2), (8, 8, 3), (16, 4, 5), (32, 8, 2), (256, 8, 1), (8, 4, 1024)].into_iter().enumerate()
     {
-        let mut random = Random(seed as u64 * 2 + 1);
+        let mut random = Rng::new(seed as u64);
         let mut trace = Trace::new(words, width, quota);
         let (mut held, mut linked) = (0, 0);
         for _ in 0..steps {
             // Now the senders are faster, now the consumers.
             let pace = if trace.next / (u64::from(words) * (quota as u64 + 2)) % 2 == 0 { 9 } else { 2 };
-            match random.below(16) {
+            match random.below(16_u64) {
                 0 => trace.pop(),
                 1 => trace.peek_and_take(),
                 2 => trace.scribble(&mut random),

@@ -17,4 +17,4 @@ mod gates;
 #[cfg(test)]
 mod width;
 
-pub use suite::{Scale, Suite};
+pub use suite::Suite;

@@ -5,32 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long the tests of endurance last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scale {
-    /// Short, for every change.
-    Ci,
-    /// As long as promised (`TELEGRAPHOS_SCALE=full`).
-    Full,
-}
-
-impl Scale {
-    /// What the environment asks for.
-    pub fn from_env() -> Scale {
-        match std::env::var("TELEGRAPHOS_SCALE").as_deref() {
-            Ok("full") => Scale::Full,
-            _ => Scale::Ci,
-        }
-    }
-
-    /// One of two.
-    pub fn pick<T>(self, ci: T, full: T) -> T {
-        match self {
-            Scale::Ci => ci,
-            Scale::Full => full,
-        }
-    }
-}
+use telegraphos_testkit::panic_message;
 
 /// The parts run so far. Which there are is known before: a part that is missing or not in the plan fails the suite.
 #[derive(Debug)]
@@ -97,10 +72,7 @@ impl Suite {
         let failure = match catch_unwind(AssertUnwindSafe(body)) {
             Ok(Ok(())) => None,
             Ok(Err(e)) => Some(format!("{e:#}")),
-            Err(panic) => {
-                let text = panic.downcast_ref::<String>().cloned();
-                Some(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
-            }
+            Err(panic) => Some(panic_message(panic.as_ref())),
         };
         let took = begun.elapsed();
         match &failure {

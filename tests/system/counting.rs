@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, GuestCommand, ProgressMode, prepare};
 use telegraphos_images::{Progress, Qemu, Store};
+use tg_agent::Figure;
 
 /// Times `tg-count` does everything.
 const PASSAGES: u64 = 20;
@@ -25,12 +26,11 @@ impl Counted {
     /// Runs `tg-count` in a guest whose plugin writes to `out`.
     fn by(command: GuestCommand, out: &Path) -> Result<Counted> {
         let said = command.check()?;
-        let word = |line: &str, name: &str| {
-            let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
-            value.map(str::to_owned).with_context(|| format!("no {name}= in {line:?}"))
-        };
-        let lines = said.lines().filter(|line| line.starts_with("REGION "));
-        let regions = lines.map(|line| Ok((word(line, "id")?.parse()?, word(line, "op")?))).collect::<Result<_>>()?;
+        let regions = said.lines().filter_map(|line| match Figure::parse(line) {
+            Some(Figure::Region { id, op }) => Some((id, op)),
+            _ => None,
+        });
+        let regions = regions.collect();
         let table =
             std::fs::read_to_string(out).with_context(|| format!("the plugin has not written {}", out.display()))?;
         println!("{table}");

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use telegraphos_images::{Progress, Store};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 
 /// Frames of the demonstration that are dissected in CI.
 const SOME: u64 = 40_000;

@@ -13,7 +13,7 @@ use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY};
 use telegraphos_cluster::control::snapshot::{Snapshot, TrunkEnd};
 use telegraphos_cluster::control::{ControlClient, Request, Response, Target};
 use telegraphos_cluster::{Boards, ProgressMode, Row, Settings};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 use telegraphos_wire::{NodeId, Rights, Status, event};
 
 /// What carries the trunks.

@@ -23,7 +23,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use telegraphos_cluster::{Builder, Cluster, Settings, User};
 use telegraphos_images::{KernelSeries, Mistake, Progress, Store};
-use telegraphos_tests::{Scale, Suite};
+use telegraphos_testkit::Scale;
+use telegraphos_tests::Suite;
 
 /// First argument that makes this executable the command `telegraphos`: the code its own program runs.
 const AS_COMMAND: &str = "__telegraphos";

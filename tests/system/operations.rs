@@ -2,9 +2,10 @@
 //! Atomics beside the processor's own instructions, and what page access counters are good for.
 
 use crate::help::Export;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 use telegraphos_cluster::Cluster;
+use tg_agent::Figure;
 
 /// What `tg-mixed` has lost when the owner uses the processor's instructions or the board's.
 fn lost(cluster: &Cluster, with: &str) -> Result<u64> {
@@ -12,10 +13,12 @@ fn lost(cluster: &Cluster, with: &str) -> Result<u64> {
     let mut own = owner.argv(&["tg-mixed", "own", "--with", with]).spawn()?;
     own.wait_for_line(Duration::from_secs(30), |line| line == "ready")?;
     other.argv(&["tg-mixed", "add", "0", "--seconds", "3"]).check()?;
-    let line = own.wait_for_line(Duration::from_secs(30), |line| line.starts_with("MIXED "))?;
+    let line = own.wait_for_line(Duration::from_secs(30), |line| Figure::parse(line).is_some())?;
     println!("  {line}");
-    let word = line.split_whitespace().find_map(|word| word.strip_prefix("lost="));
-    word.and_then(|lost| lost.parse().ok()).with_context(|| format!("no lost= in {line:?}"))
+    match Figure::parse(&line) {
+        Some(Figure::Mixed { lost, .. }) => Ok(lost),
+        other => bail!("tg-mixed prints {other:?}"),
+    }
 }
 
 /// A word that others change by atomics is changed by the board's only: the processor's are not atomic with them where the

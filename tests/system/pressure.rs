@@ -2,19 +2,14 @@
 //! More than the network can carry.
 
 use crate::help::{Export, at_once, both_ways, hex};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
+use tg_agent::Figure;
 
 /// In KiB, as memory is counted.
 const MIB: u64 = 1024;
-
-/// The number behind `name=` in a line.
-fn field(line: &str, name: &str) -> Result<f64> {
-    let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
-    value.and_then(|v| v.parse().ok()).with_context(|| format!("no {name}= in {line:?}"))
-}
 
 /// A raw store loop that outruns the network: it stalls, loses nothing, arrives in program order (I8), and neither QEMU nor
 /// the HIBs grow.
@@ -47,8 +42,15 @@ pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale)
     ensure!(flood.ended().is_some_and(|s| s.success()), "the flood failed: {line}");
     let watched = watch.wait_for(Duration::from_secs(60))?;
     ensure!(watched.status.success(), "the receiver: {}\n{}{}", watched.status, watched.stdout, watched.stderr);
-    let (sent, seen) = (field(&line, "stores")?, field(&watched.stdout, "stores")?);
-    ensure!(sent == seen && sent > 0.0, "{sent} stores were issued, {seen} counted");
+    let sent = match Figure::parse(&line) {
+        Some(Figure::Flood { stores, .. }) => stores,
+        _ => bail!("tg-flood said {line:?}"),
+    };
+    let seen = watched.stdout.lines().find_map(|line| match Figure::parse(line) {
+        Some(Figure::Watched { stores, .. }) => Some(stores),
+        _ => None,
+    });
+    ensure!(seen == Some(sent) && sent > 0, "{sent} stores were issued, {seen:?} counted: {}", watched.stdout);
     println!("  {line}");
     for (guest, (most, before)) in [from, to].iter().zip(most.iter().zip(before)) {
         let node = guest.node();

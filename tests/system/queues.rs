@@ -5,7 +5,8 @@ use crate::help::at_once;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
+use tg_agent::{Figure, Received};
 
 /// One queue, and who sends to it.
 struct Siege<'a> {
@@ -22,15 +23,9 @@ struct Siege<'a> {
     limit: Duration,
 }
 
-/// The number behind `name=` in a line.
-fn field(line: &str, name: &str) -> Result<u64> {
-    let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
-    value.and_then(|v| v.parse().ok()).with_context(|| format!("no {name}= in {line:?}"))
-}
-
 impl Siege<'_> {
-    /// The receiver's last line, when all went well.
-    fn run(&self, to: &Guest, from: &[&Guest]) -> Result<String> {
+    /// What the receiver says at the end, when all went well.
+    fn run(&self, to: &Guest, from: &[&Guest]) -> Result<Received> {
         let senders: u32 = self.processes.iter().sum();
         let (words, width, quota) = (self.words.to_string(), self.width.to_string(), self.quota.to_string());
         let (senders, each) = (senders.to_string(), self.each.to_string());
@@ -47,13 +42,16 @@ impl Siege<'_> {
         for line in sent?.into_iter().flatten() {
             println!("  {line}");
         }
-        let line = received.stdout.lines().find(|line| line.starts_with("QUEUE "));
-        let line = line.with_context(|| format!("the receiver said\n{output}"))?;
-        println!("  {line}");
+        let said = received.stdout.lines().find_map(|line| match Figure::parse(line) {
+            Some(Figure::Received(received)) => Some(received),
+            _ => None,
+        });
+        let said = said.with_context(|| format!("the receiver said\n{output}"))?;
+        println!("  {}", Figure::Received(said.clone()).line());
         // What the receiver has judged, judged again.
-        ensure!(field(line, "received")? == senders.parse::<u64>()? * u64::from(self.each), "{line}");
-        ensure!(line.contains(" order=ok lost=0 doubled=0 foreign=0 "), "{line}");
-        Ok(line.to_owned())
+        ensure!(said.received == senders.parse::<u64>()? * u64::from(self.each), "{said:?}");
+        ensure!([said.disordered, said.lost, said.doubled, said.foreign] == [0; 4], "{said:?}");
+        Ok(said)
     }
 
     /// All processes of one node, which is not node 0; what they said.
@@ -94,7 +92,7 @@ pub(crate) fn one_sender(cluster: &Cluster, name: &str, each: u32) -> Result<()>
 /// Constant overflow: 8 words hold 4 elements.
 pub(crate) fn three_senders_overflow_an_8_word_queue(cluster: &Cluster) -> Result<()> {
     let (to, from) = nodes(cluster);
-    let line = Siege {
+    let said = Siege {
         name: "siege",
         words: 8,
         width: 4,
@@ -105,9 +103,9 @@ pub(crate) fn three_senders_overflow_an_8_word_queue(cluster: &Cluster) -> Resul
         limit: Duration::from_secs(300),
     }
     .run(to, &from)?;
-    ensure!(field(&line, "overflows")? > 500, "it hardly overflowed: {line}");
-    ensure!(field(&line, "kills")? > 20 && field(&line, "stops")? > 20, "the consumers had a good time: {line}");
-    ensure!(field(&line, "evictions")? == 0, "nobody stays inside for long, and yet: {line}");
+    ensure!(said.overflows > 500, "it hardly overflowed: {said:?}");
+    ensure!(said.kills > 20 && said.stops > 20, "the consumers had a good time: {said:?}");
+    ensure!(said.evictions == 0, "nobody stays inside for long, and yet: {said:?}");
     Ok(())
 }
 
@@ -124,8 +122,8 @@ pub(crate) fn fifty_thousand_through_64_kib_buffers(cluster: &Cluster, scale: Sc
         options: &["--slow", "--preempted", "--killed"],
         limit: Duration::from_secs(scale.pick(300, 3000)),
     };
-    let line = siege.run(to, &from)?;
-    ensure!(field(&line, "kills")? > 5, "the consumers had a good time: {line}");
+    let said = siege.run(to, &from)?;
+    ensure!(said.kills > 5, "the consumers had a good time: {said:?}");
     if scale == Scale::Full {
         Siege { name: "full", processes: &[3, 2, 2], each: 100_000, quota: 8, ..siege }.run(to, &from)?;
     }
@@ -135,7 +133,7 @@ pub(crate) fn fifty_thousand_through_64_kib_buffers(cluster: &Cluster, scale: Sc
 /// Wide words, and two virtual processors: handler and consumer may really run at once (SPEC E11).
 pub(crate) fn wide_elements_with_two_processors(cluster: &Cluster) -> Result<()> {
     let (to, from) = nodes(cluster);
-    let line = Siege {
+    let said = Siege {
         name: "wide",
         words: 8,
         width: 8,
@@ -146,8 +144,8 @@ pub(crate) fn wide_elements_with_two_processors(cluster: &Cluster) -> Result<()>
         limit: Duration::from_secs(300),
     }
     .run(to, &from)?;
-    ensure!(field(&line, "overflows")? > 100, "it hardly overflowed: {line}");
-    ensure!(field(&line, "evictions")? == 0, "nobody stays inside for long, and yet: {line}");
+    ensure!(said.overflows > 100, "it hardly overflowed: {said:?}");
+    ensure!(said.evictions == 0, "nobody stays inside for long, and yet: {said:?}");
     Ok(())
 }
 
@@ -178,11 +176,13 @@ pub(crate) fn flags_lose_and_queues_do_not(cluster: &Cluster) -> Result<()> {
     })?;
     let receiver = said.first().context("no node 0")?;
     for method in ["flag", "flag-look"] {
-        let lost =
-            receiver.lines().filter(|line| line.starts_with("LOST ") && line.contains(&format!(" method={method} ")));
+        let lost = receiver.lines().filter_map(|line| match Figure::parse(line) {
+            Some(Figure::Lost { method: of, lost, .. }) if of == method => Some((line, lost)),
+            _ => None,
+        });
         let lost: Vec<_> = lost.collect();
-        lost.iter().for_each(|line| println!("  {line}"));
-        let count = lost.iter().map(|line| field(line, "lost")).sum::<Result<u64>>()?;
+        lost.iter().for_each(|(line, _)| println!("  {line}"));
+        let count: u64 = lost.iter().map(|(_, lost)| lost).sum();
         ensure!(count > 0, "{method} lost nothing:\n{receiver}");
     }
     Ok(())

@@ -7,35 +7,33 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
-use telegraphos_tests::Scale;
+use telegraphos_testkit::Scale;
 use telegraphos_wire::regs::Register;
+use tg_agent::{Chaos, Figure};
 
 const SOON: Duration = Duration::from_secs(60);
 /// SIGBUS on Linux.
 const BUS: i32 = 7;
 
-/// The number behind `name=` in a line.
-fn field(line: &str, name: &str) -> Result<u64> {
-    let value = line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
-    value.and_then(|v| v.parse().ok()).with_context(|| format!("no {name}= in {line:?}"))
-}
-
 /// `tg-chaos` on these guests; what each said, and whether it ended well.
-fn chaos(guests: &[&Guest], seconds: u64, options: &[&str]) -> Result<Vec<(String, bool)>> {
+fn chaos(guests: &[&Guest], seconds: u64, options: &[&str]) -> Result<Vec<(Chaos, bool)>> {
     let (nodes, seconds) = (guests.len().to_string(), seconds.to_string());
     let mut argv = vec!["tg-chaos", &nodes, "--seconds", &seconds];
     argv.extend(options);
     at_once(guests, |guest| {
         let output = guest.argv(&argv).limit(Duration::from_secs(240)).run()?;
-        let line = output.stdout.lines().find(|line| line.starts_with("CHAOS "));
-        let line = line.with_context(|| format!("node {} said {}{}", guest.node(), output.stdout, output.stderr))?;
-        println!("  {line}");
-        Ok((line.to_owned(), output.status.success()))
+        let said = output.stdout.lines().find_map(|line| match Figure::parse(line) {
+            Some(Figure::Chaos(chaos)) => Some(chaos),
+            _ => None,
+        });
+        let said = said.with_context(|| format!("node {} said {}{}", guest.node(), output.stdout, output.stderr))?;
+        println!("  {}", Figure::Chaos(said.clone()).line());
+        Ok((said, output.status.success()))
     })
 }
 
-fn sum(lines: &[(String, bool)], name: &str) -> Result<u64> {
-    lines.iter().map(|(line, _)| field(line, name)).sum()
+fn sum(said: &[(Chaos, bool)], of: impl Fn(&Chaos) -> u64) -> u64 {
+    said.iter().map(|(chaos, _)| of(chaos)).sum()
 }
 
 fn stalls(guests: &[&Guest]) -> Result<u64> {
@@ -46,22 +44,23 @@ fn stalls(guests: &[&Guest]) -> Result<u64> {
 /// copies are equal and no counter is left (I2).
 pub(crate) fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Result<u64> {
     let before = stalls(guests)?;
-    let lines = chaos(guests, seconds, &["--mode", mode])?;
-    for (line, well) in &lines {
-        for name in ["again", "older", "stale", "pending"] {
-            ensure!(field(line, name)? == 0, "{name} in {line}");
+    let said = chaos(guests, seconds, &["--mode", mode])?;
+    for (chaos, well) in &said {
+        let Chaos { again, older, stale, pending, differ, stores, changes, .. } = chaos;
+        for (name, count) in [("again", again), ("older", older), ("stale", stale), ("pending", pending)] {
+            ensure!(*count == 0, "{name} in {chaos:?}");
         }
-        ensure!(line.contains(" differ=0,0 "), "the copies differ: {line}");
-        ensure!(*well, "tg-chaos failed though all is well: {line}");
-        ensure!(field(line, "stores")? > 100 && field(line, "changes")? > 100, "too little chaos: {line}");
+        ensure!(*differ == [0, 0], "the copies differ: {chaos:?}");
+        ensure!(*well, "tg-chaos failed though all is well: {chaos:?}");
+        ensure!(*stores > 100 && *changes > 100, "too little chaos: {chaos:?}");
     }
     let stalls = stalls(guests)? - before;
     println!(
         "  {mode}: {} stores by {} nodes in {seconds} s, {} changes seen by readers in {} looks; {stalls} stores waited for a counter",
-        sum(&lines, "stores")?,
+        sum(&said, |chaos| chaos.stores),
         guests.len(),
-        sum(&lines, "changes")?,
-        sum(&lines, "looks")?
+        sum(&said, |chaos| chaos.changes),
+        sum(&said, |chaos| chaos.looks)
     );
     Ok(stalls)
 }
@@ -161,7 +160,7 @@ pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()
     let seconds = scale.pick(3, 10);
     for round in 0..5 {
         let name = format!("naive-chaos-{round}");
-        let lines = std::thread::scope(|scope| {
+        let said = std::thread::scope(|scope| {
             let holder = scope.spawn(|| -> Result<()> {
                 for _ in 0..4 {
                     telegraphos_cluster::sleep(Duration::from_millis(400))?;
@@ -171,19 +170,15 @@ pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()
                 }
                 Ok(())
             });
-            let lines = chaos(&guests, seconds, &["--mode", "naive", "--name", &name]);
+            let said = chaos(&guests, seconds, &["--mode", "naive", "--name", &name]);
             holder.join().map_err(|_| anyhow::anyhow!("the thread that holds the network has panicked"))??;
-            lines
+            said
         })?;
-        let differ = lines.iter().filter(|(line, _)| !line.contains(" differ=0,0 ")).count();
-        if differ > 0 {
-            for (line, well) in &lines {
-                let (now, later) = line
-                    .split_whitespace()
-                    .find_map(|word| word.strip_prefix("differ=")?.split_once(','))
-                    .with_context(|| format!("no differ= in {line}"))?;
-                ensure!(now == later, "what differed has changed by itself: {line}");
-                ensure!(!*well || now == "0", "tg-chaos says nothing of it: {line}");
+        if said.iter().any(|(chaos, _)| chaos.differ != [0, 0]) {
+            for (chaos, well) in &said {
+                let [now, later] = chaos.differ;
+                ensure!(now == later, "what differed has changed by itself: {chaos:?}");
+                ensure!(!*well || now == 0, "tg-chaos says nothing of it: {chaos:?}");
             }
             return Ok(());
         }

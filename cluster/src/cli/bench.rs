@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tg_agent::Figure;
 
 /// How long the idle boards are watched.
 const IDLE: Duration = Duration::from_secs(5);
@@ -35,34 +36,17 @@ struct Figures {
 
 /// Takes in one line of `tg-bench`; whether it was a result.
 fn read(line: &str, figures: &mut Figures) -> bool {
-    let rows = &mut figures.rows;
-    let field = |name: &str| line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
-    let three = |first: &str| -> Option<[f64; 3]> {
-        Some([field(first)?.parse().ok()?, field("low")?.parse().ok()?, field("high")?.parse().ok()?])
-    };
-    let Some(op) = field("op") else { return false };
-    match line.split_whitespace().next() {
-        Some("BENCH") => {
-            let Some(ns) = three("ns") else { return false };
-            rows.push(Row { op: op.to_owned(), ns, ratio: None });
-            true
-        }
-        Some("RATIO") => {
-            let ratio = three("x");
-            if let Some(row) = rows.iter_mut().find(|row| row.op == op) {
-                row.ratio = ratio;
+    match Figure::parse(line) {
+        Some(Figure::Bench { op, ns, .. }) => figures.rows.push(Row { op, ns: ns.values(), ratio: None }),
+        Some(Figure::Ratio { op, x, .. }) => {
+            if let Some(row) = figures.rows.iter_mut().find(|row| row.op == op) {
+                row.ratio = Some(x.values());
             }
-            ratio.is_some()
         }
-        Some("COPY") => {
-            let (Some(size), Some(ns)) = (field("size").and_then(|s| s.parse().ok()), three("ns")) else {
-                return false;
-            };
-            figures.copies.entry(size).or_default().insert(op.to_owned(), ns);
-            true
-        }
-        _ => false,
+        Some(Figure::Copy { op, size, ns, .. }) => _ = figures.copies.entry(size).or_default().insert(op, ns.values()),
+        _ => return false,
     }
+    true
 }
 
 /// Nanoseconds for one `memcpy` of so many bytes into memory that another process could have mapped: the median.
@@ -210,10 +194,19 @@ mod tests {
     #[test]
     fn figures_are_read_and_shown() {
         let mut figures = Figures::default();
-        assert!(read("BENCH op=load ns=85000 low=80000 high=99000 rounds=40", &mut figures));
-        assert!(read("RATIO op=load x=21.50 low=20.00 high=30.25 to=testdev-load", &mut figures));
-        assert!(read("COPY op=put size=64 ns=9000 low=8000 high=10000 rounds=7", &mut figures));
-        for bad in ["tg-bench: something else", "BENCH op=load ns=many low=1 high=2", "COPY op=put ns=1 low=1 high=1"] {
+        for line in [
+            r#"{"bench":{"op":"load","ns":{"median":85000.0,"low":80000.0,"high":99000.0},"rounds":40}}"#,
+            r#"{"ratio":{"op":"load","to":"testdev-load","x":{"median":21.5,"low":20.0,"high":30.25}}}"#,
+            r#"{"copy":{"op":"put","size":64,"ns":{"median":9000.0,"low":8000.0,"high":10000.0},"rounds":7}}"#,
+        ] {
+            assert!(read(line, &mut figures), "{line}");
+        }
+        for bad in [
+            "tg-bench: something else",
+            r#"{"bench":{"op":"load","ns":{"median":"many","low":1.0,"high":2.0},"rounds":40}}"#,
+            r#"{"copy":{"op":"put","ns":{"median":1.0,"low":1.0,"high":1.0},"rounds":7}}"#,
+            r#"{"lost":{"method":"flag","senders":1,"sent":1,"lost":1}}"#,
+        ] {
             assert!(!read(bad, &mut figures), "{bad}");
         }
         assert_eq!(figures.copies[&64]["put"], [9e3, 8e3, 1e4]);

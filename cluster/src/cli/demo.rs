@@ -9,6 +9,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+use tg_agent::Figure;
 
 /// One line of `tg-demo`'s results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,18 +23,14 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Reads `RESULT from=0 to=1 op=store64 count=1024 ns_per_op=640 ok=true`.
+    /// Reads a line of `tg-demo`.
     fn parse(line: &str) -> Option<Outcome> {
-        let words = line.strip_prefix("RESULT ")?;
-        let field = |name: &str| words.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
-        Some(Outcome {
-            from: field("from")?.parse().ok()?,
-            to: field("to")?.parse().ok()?,
-            op: field("op")?.to_owned(),
-            count: field("count")?.parse().ok()?,
-            ns_per_op: field("ns_per_op")?.parse().ok()?,
-            ok: field("ok")?.parse().ok()?,
-        })
+        match Figure::parse(line)? {
+            Figure::Checked { from, to, op, count, ns_per_op, ok } => {
+                Some(Outcome { from, to, op, count, ns_per_op, ok })
+            }
+            _ => None,
+        }
     }
 
     fn title(&self) -> String {
@@ -176,10 +173,10 @@ mod tests {
 
     #[test]
     fn results_are_read_and_shown() {
-        let line = "RESULT from=0 to=1 op=store64 count=1024 ns_per_op=640 ok=true";
+        let line = r#"{"checked":{"from":0,"to":1,"op":"store64","count":1024,"ns_per_op":640,"ok":true}}"#;
         let outcome = Outcome::parse(line).unwrap();
         assert_eq!(outcome.row(), "0 -> 1   store, 64 bit                   1024         0.64 us   all words right");
-        assert!(Outcome::parse("RESULT from=0 to=1 op=store64 count=x ns_per_op=640 ok=true").is_none());
+        assert!(Outcome::parse(&line.replace("1024", "\"x\"")).is_none());
         assert!(Outcome::parse("INFO node=0").is_none());
         let wrong = Outcome::parse(&line.replace("true", "false")).unwrap();
         assert!(!wrong.ok && wrong.row().ends_with("WRONG"));

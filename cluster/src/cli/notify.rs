@@ -9,6 +9,7 @@ use crate::{Error, OutputLine, ProgressMode, Result, User};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use tg_agent::Figure;
 
 /// Nodes: one that receives, and three on which senders are.
 const NODES: usize = 4;
@@ -34,29 +35,19 @@ struct Figures {
 
 /// Takes in one line of `tg-notify`; whether it was a result.
 fn read(line: &str, figures: &mut Figures) -> bool {
-    let field = |name: &str| line.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix('='));
-    let three = |first: &str| -> Option<Quartiles> {
-        Some([field(first)?.parse().ok()?, field("low")?.parse().ok()?, field("high")?.parse().ok()?])
-    };
-    let (Some(method), Some(senders)) = (field("method"), field("senders").and_then(|n| n.parse().ok())) else {
-        return false;
-    };
-    let quantity = match line.split_whitespace().next() {
-        Some("NOTIFY") => field("part").zip(three("ns")),
-        Some("RATE") => Some("rate").zip(three("per_second")),
-        Some("LOST") => {
-            let count = |name| field(name).and_then(|n| n.parse().ok());
-            let (Some(sent), Some(lost)) = (count("sent"), count("lost")) else { return false };
-            figures.lost.entry(method.to_owned()).or_default().insert(senders, [sent, lost]);
+    let (method, senders, quantity, spread) = match Figure::parse(line) {
+        Some(Figure::Notify { method, senders, part, ns, .. }) => (method, senders, part, ns),
+        Some(Figure::Rate { method, senders, per_second, .. }) => (method, senders, "rate".into(), per_second),
+        Some(Figure::Lost { method, senders, sent, lost }) => {
+            figures.lost.entry(method).or_default().insert(senders, [sent, lost]);
             return true;
         }
-        _ => None,
+        _ => return false,
     };
-    let Some((quantity, three)) = quantity else { return false };
-    if !figures.methods.iter().any(|known| known == method) {
-        figures.methods.push(method.to_owned());
+    if !figures.methods.contains(&method) {
+        figures.methods.push(method.clone());
     }
-    figures.values.entry((quantity.to_owned(), method.to_owned())).or_default().insert(senders, three);
+    figures.values.entry((quantity, method)).or_default().insert(senders, spread.values());
     true
 }
 
@@ -203,13 +194,13 @@ mod tests {
     use super::*;
 
     const PRINTED: [&str; 7] = [
-        "NOTIFY method=req senders=1 part=send ns=3000.0 low=2900.0 high=3100.0 samples=64",
-        "NOTIFY method=req-batch senders=1 part=send ns=3000.0 low=2900.0 high=3100.0 samples=64",
-        "NOTIFY method=flags senders=1 part=send ns=1500.0 low=1400.0 high=3200.0 samples=64",
-        "NOTIFY method=flags senders=2 part=send ns=123456.0 low=123.0 high=1234567.0 samples=64",
-        "NOTIFY method=flags senders=1024 part=empty ns=28062.0 low=28062.0 high=31156.9 samples=3",
-        "RATE method=req senders=1 per_second=15649 low=13375 high=15649 rounds=2",
-        "LOST method=flags senders=2 sent=768 lost=697",
+        r#"{"notify":{"method":"req","senders":1,"part":"send","ns":{"median":3000.0,"low":2900.0,"high":3100.0},"samples":64}}"#,
+        r#"{"notify":{"method":"req-batch","senders":1,"part":"send","ns":{"median":3000.0,"low":2900.0,"high":3100.0},"samples":64}}"#,
+        r#"{"notify":{"method":"flags","senders":1,"part":"send","ns":{"median":1500.0,"low":1400.0,"high":3200.0},"samples":64}}"#,
+        r#"{"notify":{"method":"flags","senders":2,"part":"send","ns":{"median":123456.0,"low":123.0,"high":1234567.0},"samples":64}}"#,
+        r#"{"notify":{"method":"flags","senders":1024,"part":"empty","ns":{"median":28062.0,"low":28062.0,"high":31156.9},"samples":3}}"#,
+        r#"{"rate":{"method":"req","senders":1,"per_second":{"median":15649.0,"low":13375.0,"high":15649.0},"rounds":2}}"#,
+        r#"{"lost":{"method":"flags","senders":2,"sent":768,"lost":697}}"#,
     ];
 
     #[test]
@@ -221,10 +212,10 @@ mod tests {
         for bad in [
             "tg-notify: something else",
             "ROUND 1 of 8",
-            "NOTIFY method=req senders=many part=send ns=1 low=1 high=1",
-            "NOTIFY method=req senders=1 ns=1 low=1 high=1",
-            "RATE method=req senders=1 per_second=1 low=1",
-            "LOST method=req senders=1 sent=1",
+            r#"{"notify":{"method":"req","senders":"many","part":"send","ns":{"median":1.0,"low":1.0,"high":1.0},"samples":1}}"#,
+            r#"{"notify":{"method":"req","senders":1,"ns":{"median":1.0,"low":1.0,"high":1.0},"samples":1}}"#,
+            r#"{"rate":{"method":"req","senders":1,"per_second":{"median":1.0,"low":1.0},"rounds":1}}"#,
+            r#"{"lost":{"method":"req","senders":1,"sent":1}}"#,
         ] {
             assert!(!read(bad, &mut figures), "{bad}");
         }

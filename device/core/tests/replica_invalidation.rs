@@ -103,7 +103,7 @@ fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, mut drivers) = invalidating(net, seed, bug);
     let mut taken = vec![0; usize::from(NODES)];
     for value in 1..=12u64 {
-        let id = c.rng.below(NODES.into()) as u16;
+        let id = c.rng.below(NODES);
         store(&mut c, id, 0, 8, value);
         taken[usize::from(id)] += 1;
         c.start_quiet(id, 0, OWN.into(), 100 + value);
@@ -115,7 +115,7 @@ fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
                     return Err("quiet never returns".into());
                 }
             } else if c.rng.below(4) == 0 {
-                let other = c.rng.below(NODES.into()) as u16;
+                let other = c.rng.below(NODES);
                 drivers.run(&mut c, other);
             }
         }
@@ -130,7 +130,7 @@ fn fence(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
             }
         }
         if c.rng.below(2) == 0 {
-            let other = c.rng.below(NODES.into()) as u16;
+            let other = c.rng.below(NODES);
             if drivers.read(&mut c, other, 0)? != value {
                 return Err(fault(&c, other));
             }
@@ -158,17 +158,17 @@ fn chaos(net: Net, seed: u64) -> Result<(), String> {
     let mut sum = 0;
     let mut stores = vec![Vec::new(); usize::from(NODES)];
     for value in 1..=60u64 {
-        let id = c.rng.below(NODES.into()) as u16;
+        let id = c.rng.below(NODES);
         store(&mut c, id, 0, 8, value);
         stores[usize::from(id)].push(value);
         for _ in 0..c.rng.below(16) {
             c.step();
             if c.rng.below(3) == 0 {
-                let other = c.rng.below(NODES.into()) as u16;
+                let other = c.rng.below(NODES);
                 drivers.run(&mut c, other);
             }
         }
-        let id = c.rng.below(NODES.into()) as u16;
+        let id = c.rng.below(NODES);
         let count = common::replicas::taken(&c, id);
         let own = stores[usize::from(id)].get(..count as usize).and_then(|own| own.last()).copied();
         let found = drivers.read(&mut c, id, 0)?;
@@ -286,12 +286,12 @@ fn a_home_that_goes_orphans_copies_valid_or_not() {
         let net = NETS[seed as usize % 3];
         let (mut c, mut drivers) = invalidating(net, seed, None);
         for value in 1..=6 {
-            let id = c.rng.below(NODES.into()) as u16;
+            let id = c.rng.below(NODES);
             store(&mut c, id, 0, 8, value);
             for _ in 0..c.rng.below(20) {
                 c.step();
             }
-            let other = c.rng.below(NODES.into()) as u16;
+            let other = c.rng.below(NODES);
             drivers.run(&mut c, other);
         }
         go(&mut c, net, 0);

@@ -36,11 +36,11 @@ fn chaos(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut mine = vec![Vec::new(); usize::from(NODES) * 2];
     let (mut moves, mut sum) = (Vec::new(), 0);
     for value in 1..=60u64 {
-        let (id, at) = (c.rng.below(NODES.into()) as u16, c.rng.below(2));
+        let (id, at) = (c.rng.below(NODES), c.rng.below(2));
         store(&mut c, id, at as u64 * 8, 8, value);
         mine[usize::from(id) * 2 + at].push(value);
         if c.rng.below(8) == 0 {
-            let to = c.rng.below(NODES.into()) as u16;
+            let to = c.rng.below(NODES);
             moves.push((to, c.post(to, move_to(0))));
         }
         if c.rng.below(10) == 0 {
@@ -145,15 +145,15 @@ fn what_cannot_move_does_not() {
 fn accident(net: Net, seed: u64) -> Result<(), String> {
     let mut c = replicated(net, NODES, seed, admin::COUNTERS, None, |_| {});
     let to = 1 + (seed % 3) as u16;
-    let gone = c.rng.below(NODES.into()) as u16;
+    let gone = c.rng.below(NODES);
     for value in 1..=12u64 {
-        let id = c.rng.below(NODES.into()) as u16;
+        let id = c.rng.below(NODES);
         store(&mut c, id, value % 4 * 8, 8, value);
     }
     let slot = c.post(to, move_to(0));
     let seq = c.last_command(to);
     for _ in 0..c.rng.below(60) {
-        let id = c.rng.below(NODES.into()) as u16;
+        let id = c.rng.below(NODES);
         if c.rng.below(4) == 0 {
             let value = 100 + c.moment;
             store(&mut c, id, value % 4 * 8, 8, value);

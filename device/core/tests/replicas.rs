@@ -24,7 +24,7 @@ fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(),
     let mut c = replicated(net, n, seed, mode, bug, |config| config.pending_writes = [1, 2, 32][(seed % 3) as usize]);
     let mut mine: Vec<Vec<u64>> = vec![Vec::new(); usize::from(n) * WORDS as usize];
     for value in 1..=40u64 {
-        let (id, at) = (c.rng.below(n.into()) as u16, c.rng.below(WORDS as usize) as u64);
+        let (id, at) = (c.rng.below(n), c.rng.below(WORDS as usize) as u64);
         store(&mut c, id, at * 8, 8, value);
         mine[usize::from(id) * WORDS as usize + at as usize].push(value);
         for _ in 0..c.rng.below(12) {
@@ -714,7 +714,7 @@ fn lives(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     const N: u16 = 4;
     let mut c = replicated(net, N, seed, admin::COUNTERS, bug, |config| config.credits = [2; 4]);
     for value in 1..=120u64 {
-        let (id, at) = (c.rng.below(N.into()) as u16, c.rng.below(4) as u64 * 8);
+        let (id, at) = (c.rng.below(N), c.rng.below(4) as u64 * 8);
         store(&mut c, id, at, 8, value);
         for _ in 0..c.rng.below(6) {
             c.step();

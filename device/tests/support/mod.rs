@@ -175,11 +175,6 @@ pub fn assert_healthy(path: &Path) {
     assert_eq!(client.register(Register::Magic), telegraphos_wire::regs::MAGIC);
 }
 
-/// Calls `f` until it gives something.
-pub fn wait_for<T>(what: &'static str, f: impl FnMut() -> Option<T>) -> T {
-    client::wait_for(what, f).unwrap()
-}
-
 pub fn memfd(size: u64) -> OwnedFd {
     client::memfd(size).unwrap()
 }

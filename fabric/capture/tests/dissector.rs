@@ -9,9 +9,10 @@ use std::path::Path;
 
 use common::frames::{self, Fields, Value};
 use common::tshark::{dissect, names, number, says};
-use common::{Random, options, recorder, scale, seed};
+use common::{options, recorder};
 use switch_core::{Action, Event, Notice};
 use telegraphos_capture::Link;
+use telegraphos_testkit::{Rng, scale, seed_or};
 use telegraphos_wire::layout::{self, Field, Kind, Show, Tail};
 use telegraphos_wire::link::{Frame, HEAD_LEN};
 use telegraphos_wire::packet::HEADER_LEN;
@@ -86,8 +87,8 @@ fn kind_of(kinds: &'static [Kind], number: u8) -> &'static Kind {
 /// On random frames of all kinds: what the tables find in the bytes is what was encoded, and they miss no byte that is not 0.
 #[test]
 fn the_tables_find_each_field_that_wire_encodes_and_leave_none_out() {
-    let seed = seed(1);
-    let mut random = Random(seed);
+    let seed = seed_or(1);
+    let mut random = Rng::new(seed);
     for round in 0..scale(300, 20_000) {
         for frame in frames::one_of_each(&mut random) {
             let mut bytes = frames::encode(&frame);
@@ -168,8 +169,8 @@ fn check(frame: &Frame, row: &common::tshark::Row) -> Result<(), String> {
 fn tshark_names_every_kind_of_frame_and_packet_and_reads_every_field() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("each.pcapng");
-    let seed = seed(2);
-    let mut random = Random(seed);
+    let seed = seed_or(2);
+    let mut random = Rng::new(seed);
     let mut all = frames::one_of_each(&mut random);
     for _ in 0..scale(10, 200) {
         all.extend(frames::one_of_each(&mut random));
@@ -202,8 +203,8 @@ fn tshark_names_every_kind_of_frame_and_packet_and_reads_every_field() {
 fn tshark_calls_malformed_what_wire_refuses_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("broken.pcapng");
-    let seed = seed(3);
-    let mut random = Random(seed);
+    let seed = seed_or(3);
+    let mut random = Rng::new(seed);
     let mut all: Vec<Vec<u8>> = vec![vec![], vec![0; 7], vec![0; 8], vec![0xff; 8], vec![8, 0, 0, 0, 200, 1, 0, 0]];
     for _ in 0..scale(25, 500) {
         for frame in frames::one_of_each(&mut random) {
@@ -282,7 +283,7 @@ fn tshark_shows_links_directions_comments_and_which_reply_answers_which_request(
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("talk.pcapng");
     let mut recorder = recorder(options(&file), 64);
-    let mut random = Random(5);
+    let mut random = Rng::new(5);
     let request = Packet { src: 3, dst: 4, tag: 9, ..frames::packet(0, &mut random) };
     let reply = Packet {
         src: 4,
@@ -349,7 +350,7 @@ fn frames_cut_by_the_snap_length_are_called_cut_and_not_malformed() {
         let snap = *snap;
         let file = dir.path().join(format!("{snap}.pcapng"));
         let mut recorder = recorder(telegraphos_capture::CaptureOptions { snap: Some(snap), ..options(&file) }, 64);
-        let mut random = Random(seed(6));
+        let mut random = Rng::new(seed_or(6));
         let all = frames::one_of_each(&mut random);
         for frame in &all {
             recorder.action(0, &Action::Send(1, frame.clone()), 0);

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::frames::{encode, one_of_each};
-use common::{Random, options, read_all, recorder, seed};
+use common::{options, read_all, recorder};
 use switch_core::{Action, Event, SwitchConfig};
 use telegraphos_capture::{
     CaptureError, CaptureOptions, Direction, Link, ReadError, Reader, Record, Recorder, Stopped,
 };
+use telegraphos_testkit::{Rng, scale, seed_or};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;
 
@@ -26,7 +27,7 @@ fn fill(recorder: &mut Recorder, frames: u64) {
 fn what_was_recorded_is_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.pcapng");
-    let all = one_of_each(&mut Random(seed(1)));
+    let all = one_of_each(&mut Rng::new(seed_or(1)));
     let mut recorder = recorder(options(&file), 4096);
     for (number, frame) in all.iter().enumerate() {
         recorder.action(0, &Action::Send(number as u32, frame.clone()), 10 * number as u64);
@@ -91,9 +92,9 @@ fn damaged_files_are_read_up_to_the_damage() {
     recorder.finish(0).unwrap();
     let bytes = std::fs::read(&file).unwrap();
     let (whole, _) = read_all(&file);
-    let seed = seed(2);
-    let mut random = Random(seed);
-    for round in 0..common::scale(150, 20_000) {
+    let seed = seed_or(2);
+    let mut random = Rng::new(seed);
+    for round in 0..scale(150, 20_000) {
         let mut changed = bytes.clone();
         let at = random.below(bytes.len() as u64) as usize;
         changed[at] = random.next() as u8;

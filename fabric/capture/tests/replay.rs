@@ -7,14 +7,15 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use common::options;
 use common::run::{alone, run, together};
-use common::{options, scale, seed};
 use fabric_topology::SwitchId;
 use switch_core::{Action, Bug, Switch, SwitchConfig};
 use telegraphos_capture::{
     CaptureOptions, Captured, Difference, Direction, Ended, Link, Record, Recorder, Replay, ReplayError, Said, replay,
     replay_with,
 };
+use telegraphos_testkit::{Rng, scale, seed_or};
 use telegraphos_wire::link::Frame;
 
 fn recorder(options: CaptureOptions, switches: &[(SwitchId, SwitchConfig)]) -> Recorder {
@@ -48,7 +49,7 @@ fn differences(file: &Path) -> (Replay, Vec<Difference>) {
 #[test]
 fn a_captured_run_replays_without_a_difference() {
     let dir = tempfile::tempdir().unwrap();
-    let first = seed(100);
+    let first = seed_or(100);
     for seed in first..first + scale(3, 100) {
         for switches in [alone(), together("mesh:2x2"), together("torus:5x1"), together("tree:2x1")] {
             let file = dir.path().join("run.pcapng");
@@ -70,7 +71,7 @@ fn a_captured_run_replays_without_a_difference() {
 fn a_switch_with_a_bug_differs_from_the_capture_of_one_without() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
-    let seed = seed(200);
+    let seed = seed_or(200);
     let here = [
         Bug::LifoLane,
         Bug::DropWhenBlocked,
@@ -129,7 +130,7 @@ fn edit(file: &Path, index: usize, change: impl FnOnce(&mut [u8])) {
 fn an_edited_capture_differs_at_that_record_and_nowhere_else() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
-    captured(seed(300), 500, options(&file), &alone());
+    captured(seed_or(300), 500, options(&file), &alone());
     let (all, _) = common::read_all(&file);
     // A packet that the switch sent, late in the run: another value of what it carries.
     let sent = all.iter().rev().find(|c| {
@@ -154,7 +155,7 @@ fn an_edited_capture_differs_at_that_record_and_nowhere_else() {
 fn a_missing_action_is_one_difference_and_not_many() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
-    let seed = seed(400);
+    let seed = seed_or(400);
     let mut recorder = recorder(options(&file), &alone());
     let (mut left_out, mut event_index, mut records) = (None, 0, 1);
     run(seed, 3000, &alone(), &mut |_, event, said, now| {
@@ -184,7 +185,7 @@ fn a_missing_action_is_one_difference_and_not_many() {
 fn a_capture_that_breaks_off_replays_as_far_as_it_goes() {
     let dir = tempfile::tempdir().unwrap();
     let (file, cut) = (dir.path().join("run.pcapng"), dir.path().join("cut.pcapng"));
-    captured(seed(500), 300, options(&file), &together("mesh:2x1"));
+    captured(seed_or(500), 300, options(&file), &together("mesh:2x1"));
     let bytes = std::fs::read(&file).unwrap();
     let mut events = 0;
     for length in (2000..bytes.len()).step_by(331) {
@@ -259,7 +260,7 @@ fn captured_late(seed: u64, begin: u64, file: &Path, switches: &[(SwitchId, Swit
 fn a_capture_that_begins_amid_traffic_replays_without_a_difference() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("late.pcapng");
-    let first = seed(900);
+    let first = seed_or(900);
     for seed in first..first + scale(3, 100) {
         for switches in [alone(), together("mesh:2x2"), together("torus:5x1")] {
             for begin in [1, 7, 500 + seed % 97, 2500] {
@@ -279,7 +280,7 @@ fn a_capture_that_begins_amid_traffic_replays_without_a_difference() {
 fn bugs_are_found_in_a_capture_that_begins_amid_traffic() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("late.pcapng");
-    let seed = seed(200);
+    let seed = seed_or(200);
     let here =
         [Bug::LifoLane, Bug::DropWhenBlocked, Bug::LeakCredit, Bug::LowestFirst, Bug::RequestsFirst, Bug::SkipMember];
     for (switches, bugs) in [(alone(), &here[..]), (together("mesh:2x2"), &[Bug::KeepDownLocal, Bug::ForgetSession])] {
@@ -310,12 +311,12 @@ fn a_capture_that_began_late_without_its_state_is_refused() {
 fn a_state_that_cannot_be_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("late.pcapng");
-    captured_late(seed(950), 2000, &file, &together("mesh:2x1"));
+    captured_late(seed_or(950), 2000, &file, &together("mesh:2x1"));
     let whole = std::fs::read(&file).unwrap();
     let (all, _) = common::read_all(&file);
     let state = all.iter().find(|c| c.bytes.get(4) == Some(&0xfb)).unwrap();
     assert_eq!(Record::decode(&state.bytes).map(|record| matches!(record, Record::State { .. })), Ok(true));
-    let mut random = common::Random(seed(951));
+    let mut random = Rng::new(seed_or(951));
     let mut refused = 0;
     for _ in 0..scale(300, 20_000) {
         std::fs::write(&file, &whole).unwrap();
@@ -338,7 +339,7 @@ fn a_state_that_cannot_be_is_refused() {
 fn what_another_configuration_would_have_done() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("run.pcapng");
-    captured(seed(800), 1000, options(&file), &alone());
+    captured(seed_or(800), 1000, options(&file), &alone());
     let outcome = replay_with(&file, |config| config.credits = [5; 4], |_| {}).unwrap();
     assert!(outcome.differences > 0, "{outcome:?}");
 }

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Of each deliberate bug: the check that must find it.
 
-#[macro_use]
-#[path = "../../../tests/shared/bug_table.rs"]
-mod bug_table;
-
-checks! {
+telegraphos_testkit::bug_table! {
     bugs of switch_core::Bug;
     LifoLane => "invariants", "i8_per_pair_fifo";
     DropWhenBlocked => "invariants", "no_loss";

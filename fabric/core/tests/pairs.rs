@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestError, TestRunner};
 use switch_core::pairs::{Count, MAX_PAIRS, PairStatistics, Pairs, PairsBug, WAYS};
+use telegraphos_testkit::{Rng, scale};
 use telegraphos_wire::Class;
 
 type Packet = (u16, u16, Class, u64);
 
 fn seed() -> u64 {
-    std::env::var("TELEGRAPHOS_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
+    telegraphos_testkit::seed_or(1)
 }
 
 /// Runs a property; the failure names the seed.
@@ -21,7 +22,7 @@ fn check<S: Strategy>(
     strategy: S,
     property: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) -> Result<(), String> {
-    let cases = if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") { cases * 20 } else { cases };
+    let cases = scale(cases, cases * 20);
     let config = Config { cases, rng_seed: RngSeed::Fixed(seed()), failure_persistence: None, ..Config::default() };
     TestRunner::new(config).run(&strategy, property).map_err(|e| match e {
         TestError::Fail(why, value) => format!("TELEGRAPHOS_SEED={}: {why}: {value:?}", seed()),
@@ -103,18 +104,12 @@ fn busy_pairs_stay(bug: Option<PairsBug>) -> Result<(), String> {
     if let Some(bug) = bug {
         pairs = pairs.with_bug(bug);
     }
-    let mut state = seed() | 1;
-    let mut random = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = Rng::new(seed());
     let busy = [(1u16, 2u16), (2, 1), (7, 400), (4000, 4001)];
     for n in 0..200_000usize {
         let (source, destination) = match n % 10 {
             0 => busy[n / 10 % busy.len()],
-            _ => ((random() % 1000) as u16 + 1000, (random() % 1000) as u16 + 1000),
+            _ => (1000 + random.below(1000), 1000 + random.below(1000)),
         };
         pairs.count(source, destination, Class::Request, 64);
     }

@@ -10,6 +10,7 @@ use std::net::UdpSocket;
 use support::pki::Cluster;
 use support::{Clock, Peer, pattern, run};
 use telegraphos_quic::{Options, QuicAcceptor, QuicOptions, QuicTransport};
+use telegraphos_testkit::scale;
 use telegraphos_transport::faults::LinkFaults;
 use telegraphos_transport::{Acceptor, HostPort, Received, Transport};
 
@@ -37,13 +38,9 @@ fn connect(port: u16, options: &Options) -> Peer {
 }
 
 fn seed() -> u64 {
-    let seed = std::env::var("TELEGRAPHOS_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_011_121);
+    let seed = telegraphos_testkit::seed_or(20_011_121);
     println!("TELEGRAPHOS_SEED={seed}");
     seed
-}
-
-fn full(ci: usize, full: usize) -> usize {
-    if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full") { full } else { ci }
 }
 
 /// Two ends in one cluster, by these options of each.
@@ -96,7 +93,7 @@ fn bytes_arrive_in_order_each_once_both_ways() {
     for pieces in [[1 << 16, 1 << 16], [1, 700], [100_000, 3]] {
         exchange(&clock, &mut peers, 20_000, pieces, seed);
     }
-    exchange(&clock, &mut peers, full(2 << 20, 64 << 20), [1 << 16, 1 << 16], seed);
+    exchange(&clock, &mut peers, scale(2 << 20, 64 << 20), [1 << 16, 1 << 16], seed);
     let statistics = peers[0].transport.statistics();
     assert_eq!(statistics.received_bytes, statistics.sent_bytes);
     assert!(statistics.sent_datagrams > 0 && statistics.received_datagrams > 0);
@@ -112,7 +109,7 @@ fn i16_the_same_under_loss_corruption_doubling_and_reordering_below() {
     (a.common.faults, b.common.faults) = (Some(link.clone()), Some(link.clone()));
     let clock = Clock::new();
     let (mut peers, _acceptor) = pair(&clock, &a, &b);
-    exchange(&clock, &mut peers, full(300_000, 5_000_000), [1 << 16, 5000], seed);
+    exchange(&clock, &mut peers, scale(300_000, 5_000_000), [1 << 16, 5000], seed);
     let statistics = peers[0].transport.statistics();
     assert!(statistics.faults > 0 && statistics.retransmitted > 0, "{statistics:?}");
 }

@@ -189,5 +189,5 @@ proptest! {
 }
 
 fn full() -> bool {
-    std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full")
+    telegraphos_testkit::scale(false, true)
 }

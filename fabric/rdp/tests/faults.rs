@@ -9,22 +9,15 @@
 mod world;
 
 use rdp_core::Bug;
-use world::{Failure, Plan, Rng, Side, Tally, World};
+use telegraphos_testkit::{Rng, over_seeds as over_all};
+use world::{Failure, Plan, Side, Tally, World};
 
 /// Checks so many seeds, or all at full scale, and adds up what happened.
 fn over_seeds(ci: u64, check: impl Fn(u64) -> Result<Tally, Failure>) -> (bool, Tally) {
     let mut tally = Tally::default();
-    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
-        tally.add(check(seed.parse().unwrap()).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
-        return (false, tally);
-    }
-    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full");
-    let seeds = if full { 20_000 } else { ci };
-    for seed in 0..seeds {
-        tally.add(check(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}")));
-    }
-    println!("{seeds} seeds: {tally:?}");
-    (true, tally)
+    let seeds = over_all(ci, 20_000, |seed| check(seed).map(|counted| tally.add(counted)));
+    println!("{seeds:?} seeds: {tally:?}");
+    (seeds.is_some(), tally)
 }
 
 fn any_mix(seed: u64, bug: Option<Bug>) -> Result<Tally, Failure> {

@@ -9,7 +9,8 @@
 mod world;
 
 use rdp_core::Config;
-use world::{Faults, Plan, Rng, World};
+use telegraphos_testkit::Rng;
+use world::{Faults, Plan, World};
 
 /// A way between two sides.
 struct Way {

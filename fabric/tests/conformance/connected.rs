@@ -3,18 +3,11 @@
 
 use super::drive::{Peer, drive, now, pattern, same, settle, sleep};
 use super::subjects::{BUFFER, Subject};
-
-fn scale(ci: usize, full: usize) -> usize {
-    if std::env::var("TELEGRAPHOS_SCALE").as_deref() == Ok("full") { full } else { ci }
-}
-
-fn seed() -> u64 {
-    std::env::var("TELEGRAPHOS_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
+use telegraphos_testkit::{scale, seed_or};
 
 /// Bytes arrive in order, each once, under random cuts, in both directions at once.
 pub(crate) fn bytes_arrive_in_order_each_once(subject: Subject) {
-    let seed = seed();
+    let seed = seed_or(1);
     println!("TELEGRAPHOS_SEED={seed}");
     for round in 0..scale(4, 40) as u64 {
         let mut dice = fastrand::Rng::with_seed(seed ^ round << 32);

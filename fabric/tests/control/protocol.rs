@@ -10,11 +10,12 @@ use telegraphos_fabric::control::snapshot::{
     SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
 };
 use telegraphos_fabric::control::{Done, ErrorAnswer, ErrorKind, FaultSpec, Request, Response, Target};
+use telegraphos_testkit::{scale, seed_or};
 use telegraphos_transport::faults::{Chance, Direction, FaultPlan};
 
 fn check<S: Strategy>(strategy: S, property: impl Fn(S::Value) -> Result<(), TestCaseError>) {
-    let seed = std::env::var("TELEGRAPHOS_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    let cases = if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") { 20_000 } else { 400 };
+    let seed = seed_or(1);
+    let cases = scale(400, 20_000);
     let config = Config { cases, rng_seed: RngSeed::Fixed(seed), failure_persistence: None, ..Config::default() };
     if let Err(e) = TestRunner::new(config).run(&strategy, property) {
         panic!("TELEGRAPHOS_SEED={seed}: {e}");

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{Numbers, names, promises, random_trunks, route, seeds};
+use common::{names, promises, random_trunks, route, seeds};
 use fabric_topology::{CheckError, MAX_LAYERS, SwitchId, Topology, TopologyError, TrunkId};
+use telegraphos_testkit::{Rng, scale};
 
 fn ring(switches: u16, layers: u8) -> Result<Topology, TopologyError> {
     let trunks: Vec<_> = (0..switches).map(|i| (i, (i + 1) % switches)).collect();
@@ -18,7 +19,7 @@ fn i13_random_graphs_keep_all_promises() {
         let switches = 1 + numbers.below(24);
         let more = numbers.below(3 * switches);
         let trunks = random_trunks(numbers, switches, more);
-        let layers = 1 + numbers.below(MAX_LAYERS.into()) as u8;
+        let layers = 1 + numbers.below(MAX_LAYERS);
         match Topology::graph(names(switches), &trunks, vec![0], layers) {
             Ok(t) => {
                 let walked = promises(&t).map_err(|e| format!("{trunks:?}: {e}"))?;
@@ -108,13 +109,13 @@ fn i13_rings_need_a_second_layer_from_five_switches_on() {
 /// The table in docs/topologies.md: up to so many layers. Graphs of up to 64 switches fit into those there are.
 #[test]
 fn i13_random_graphs_need_no_more_layers_than_documented() {
-    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full");
+    let full = scale(false, true);
     let small = [(24, 12, 2), (24, 40, 2), (64, 32, 4), (64, 64, 4), (64, 128, 3), (64, 512, 2)];
     let large = [(128, 128, 5), (256, 128, 8), (256, 512, 6), (256, 2000, 3)];
     let cases = small.iter().map(|case| (case, if full { 10 } else { 3 }));
     for (&(switches, more, documented), graphs) in cases.chain(large.iter().filter(|_| full).map(|case| (case, 3))) {
         for seed in 0..graphs {
-            let trunks = random_trunks(&mut Numbers(seed), switches, more);
+            let trunks = random_trunks(&mut Rng::new(seed), switches, more);
             let needed = match Topology::graph(names(switches), &trunks, vec![0], MAX_LAYERS) {
                 Ok(t) => t.layers().into(),
                 Err(TopologyError::NeedsLayers { needed, .. }) => needed,

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use fastrand::Rng;
 use telegraphos_fuzz_targets::TARGETS;
+use telegraphos_testkit::{scale, seed};
 
 /// Characters of the names that cargo-fuzz gives its finds: hashes.
 const HASH: usize = 40;
@@ -47,14 +48,13 @@ fn check(target: &str, what: &str, input: &[u8]) {
 fn run(target: &str, mutations: u64) {
     let files = corpus(target);
     let mutated = |seed: u64| check(target, &format!("TELEGRAPHOS_SEED={seed}"), &mutation(&files, seed));
-    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
-        return mutated(seed.parse().unwrap());
+    if let Some(seed) = seed() {
+        return mutated(seed);
     }
     for (name, bytes) in &files {
         check(target, &format!("file {name}"), bytes);
     }
-    let full = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full");
-    (0..if full { 100 * mutations } else { mutations }).for_each(mutated);
+    (0..scale(mutations, 100 * mutations)).for_each(mutated);
 }
 
 /// The mutation of that seed: one of the files of a fresh checkout, changed in a few places.

@@ -87,6 +87,7 @@
 //! signal: its arguments wait in a slot of their own.
 
 mod access;
+mod access_policy;
 mod bell;
 pub mod broadcast;
 mod counter;

@@ -2,6 +2,7 @@
 //! Memory of ours that other nodes may reach.
 
 use crate::access::Word;
+use crate::access_policy::{AccessPolicy, mode_digits};
 use crate::error::{Error, Object, Result, name_bytes};
 use crate::node::{Inner, Node};
 use crate::remote::Remote;
@@ -32,9 +33,7 @@ pub struct ExportBuilder {
     size: u64,
     owner: Rights,
     others: Rights,
-    mode: Option<u32>,
-    secret: Secret,
-    nodes: Option<Vec<NodeId>>,
+    access: AccessPolicy,
 }
 
 impl ExportBuilder {
@@ -45,9 +44,7 @@ impl ExportBuilder {
             size,
             owner: FULL,
             others: Rights::default(),
-            mode: None,
-            secret: [0; 16],
-            nodes: None,
+            access: AccessPolicy::default(),
         }
     }
 
@@ -55,7 +52,7 @@ impl ExportBuilder {
     /// `0o604` lets others load and copy from it; `0o602` store and copy to it; `0o606` lets everybody do all that, and
     /// atomics. There are no groups: that digit is 0, or the same as the last.
     pub fn mode(mut self, mode: u32) -> Self {
-        self.mode = Some(mode);
+        self.access.mode = Some(mode);
         self
     }
 
@@ -73,20 +70,26 @@ impl ExportBuilder {
 
     /// A secret that importers must present; zeros mean none.
     pub fn secret(mut self, secret: Secret) -> Self {
-        self.secret = secret;
+        self.access.secret = secret;
         self
     }
 
     /// Admits only these nodes, below 256; without it, every node is admitted. This node must be among them for
     /// [`Segment::remote`], and so for copies.
     pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.nodes = Some(nodes.to_vec());
+        self.access.nodes = Some(nodes.to_vec());
+        self
+    }
+
+    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
+    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
+        self.access = access;
         self
     }
 
     /// The request to the driver.
     fn request(&self) -> Result<uapi::Export> {
-        let (owner, others) = match self.mode {
+        let (owner, others) = match self.access.mode {
             Some(mode) => rights_of_mode(mode)?,
             None => (self.owner, self.others),
         };
@@ -99,9 +102,9 @@ impl ExportBuilder {
         }
         Ok(uapi::Export {
             name: name_bytes(&self.name)?,
-            secret: self.secret,
+            secret: self.access.secret,
             length: self.size,
-            nodes: node_set(self.nodes.as_deref())?,
+            nodes: self.access.node_set()?,
             rights_owner: owner.0,
             rights_others: others.0,
             ..uapi::Export::default()
@@ -128,7 +131,7 @@ impl ExportBuilder {
             name: self.name,
             handle: request.handle,
             size: self.size,
-            secret: self.secret,
+            secret: self.access.secret,
             mapping: None,
             own: OnceLock::new(),
         };
@@ -137,36 +140,6 @@ impl ExportBuilder {
         segment.mapping = Some(mapping);
         Ok(segment)
     }
-}
-
-/// The nodes admitted, one bit each; without a list every node.
-pub(crate) fn node_set(list: Option<&[NodeId]>) -> Result<[u64; 4]> {
-    let Some(list) = list else { return Ok([u64::MAX; 4]) };
-    let mut nodes = [0; 4];
-    for node in list {
-        let word = nodes.get_mut(usize::from(node / 64)).ok_or_else(|| Error::Argument {
-            what: "an admitted node",
-            value: node.to_string(),
-            expected: "a node id below 256".into(),
-        })?;
-        *word |= 1 << (node % 64);
-    }
-    Ok(nodes)
-}
-
-/// The digits of a mode for the owner and for others.
-pub(crate) fn mode_digits(what: &'static str, mode: u32) -> Result<(u32, u32)> {
-    let digit = |shift: u32| (mode >> shift) & 7;
-    let group = digit(3);
-    if mode > 0o777 || mode & 0o111 != 0 || (group != 0 && group != digit(0)) {
-        return Err(Error::Argument {
-            what,
-            value: format!("{mode:#o}"),
-            expected: "read (4) and write (2) for the owner and for others, the group's digit 0 or the last, as 0o604"
-                .into(),
-        });
-    }
-    Ok((digit(6), digit(0)))
 }
 
 /// Rights of the owner and of others.

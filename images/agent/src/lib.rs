@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a harness outside and the agent inside a guest say to each other over one serial line.
 //!
-//! Every message is one frame: magic, kind, length, a check of this header, the payload, a CRC-32 of all before. A line
-//! may carry other bytes between frames (a kernel message, the rest of a frame cut off by a reset): the [`Decoder`]
-//! skips them. A damaged frame is dropped whole; nothing is sent again, since QEMU's serial lines lose nothing while
-//! both ends are up.
+//! Every message is one frame: magic, version, direction, length, a check of this header, the payload (the message in
+//! postcard's encoding), a CRC-32 of all before. A line may carry other bytes between frames (a kernel message, the rest
+//! of a frame cut off by a reset): the [`Decoder`] skips them. A damaged frame is dropped whole; nothing is sent again,
+//! since QEMU's serial lines lose nothing while both ends are up.
 //!
 //! Rules of the conversation:
 //!
@@ -17,9 +17,17 @@
 //! - At most [`STDIN_WINDOW`] bytes of one command's standard input may be on the way: `Stdin` spends them,
 //!   `StdinTaken` gives them back. More is refused with `Error`, for neither end buffers without bound.
 //! - A command runs in a process group of its own, to which `Signal` goes.
+//!
+//! What such commands print of their measurements is a [`Figure`] a line.
 #![forbid(unsafe_code)]
 
+mod figure;
+
 use std::fmt;
+
+pub use figure::{Chaos, Figure, Received, Spread, rounded};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of one frame's payload, at most.
 pub const MAX_PAYLOAD: usize = 16 * 1024;
@@ -28,10 +36,10 @@ pub const MAX_DATA: usize = 4 * 1024;
 /// Bytes of one command's standard input that may be sent and not yet taken.
 pub const STDIN_WINDOW: u32 = 16 * 1024;
 /// Changes whenever a message changes.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 const MAGIC: [u8; 4] = [0xf5, b'T', b'G', 0xa7];
-/// Magic, version, kind, payload length, check.
+/// Magic, version, direction, payload length, check.
 const HEADER: usize = 10;
 const TRAILER: usize = 4;
 
@@ -51,7 +59,7 @@ impl fmt::Display for TooLong {
 impl std::error::Error for TooLong {}
 
 /// From the harness to the agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuest {
     /// A new host: kill what runs, say Hello.
     Attach,
@@ -97,7 +105,7 @@ pub enum ToGuest {
 }
 
 /// How a command ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     /// It returned this code.
     Code(i32),
@@ -106,7 +114,7 @@ pub enum Exit {
 }
 
 /// From the agent to the harness.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost {
     /// The agent is ready.
     Hello {
@@ -165,219 +173,32 @@ pub enum ToHost {
 }
 
 /// One side's messages.
-pub trait Message: Sized {
-    /// Tag of the message on the line.
+pub trait Message: Serialize + DeserializeOwned {
+    /// The direction in the header of a frame.
     #[doc(hidden)]
-    fn kind(&self) -> u8;
-    /// Appends the payload.
-    #[doc(hidden)]
-    fn write(&self, to: &mut Writer);
-    /// Reads a payload; nothing if it is not of this kind.
-    #[doc(hidden)]
-    fn read(kind: u8, from: &mut Reader<'_>) -> Option<Self>;
-}
-
-/// Payload under construction.
-#[doc(hidden)]
-#[derive(Default)]
-pub struct Writer(Vec<u8>);
-
-impl Writer {
-    fn u32(&mut self, v: u32) {
-        self.0.extend_from_slice(&v.to_le_bytes());
-    }
-    fn u64(&mut self, v: u64) {
-        self.0.extend_from_slice(&v.to_le_bytes());
-    }
-    fn bytes(&mut self, v: &[u8]) {
-        // A length beyond u32 never reaches the line: such a payload is TooLong.
-        self.u32(u32::try_from(v.len()).unwrap_or(u32::MAX));
-        self.0.extend_from_slice(v);
-    }
-}
-
-/// Payload being read. Every accessor checks what is left.
-#[doc(hidden)]
-pub struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(n)?;
-        self.0 = tail;
-        Some(head)
-    }
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
-    }
-    fn i32(&mut self) -> Option<i32> {
-        self.u32().map(u32::cast_signed_here)
-    }
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-    fn bytes(&mut self) -> Option<Vec<u8>> {
-        let n = self.u32()? as usize;
-        Some(self.take(n)?.to_vec())
-    }
-    fn string(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?).ok()
-    }
-}
-
-/// `u32::cast_signed` is newer than the oldest compiler we support.
-trait CastSigned {
-    fn cast_signed_here(self) -> i32;
-}
-
-impl CastSigned for u32 {
-    fn cast_signed_here(self) -> i32 {
-        i32::from_le_bytes(self.to_le_bytes())
-    }
-}
-
-fn unsigned(v: i32) -> u32 {
-    u32::from_le_bytes(v.to_le_bytes())
+    const DIRECTION: u8;
 }
 
 impl Message for ToGuest {
-    fn kind(&self) -> u8 {
-        match self {
-            ToGuest::Attach => 1,
-            ToGuest::Run { .. } => 2,
-            ToGuest::Stdin { .. } => 3,
-            ToGuest::CloseStdin { .. } => 4,
-            ToGuest::Signal { .. } => 5,
-            ToGuest::Ping { .. } => 6,
-        }
-    }
-
-    fn write(&self, to: &mut Writer) {
-        match self {
-            ToGuest::Attach => {}
-            ToGuest::Run { id, uid, gid, argv, env, cwd } => {
-                to.u32(*id);
-                to.u32(*uid);
-                to.u32(*gid);
-                to.u32(argv.len() as u32);
-                argv.iter().for_each(|a| to.bytes(a.as_bytes()));
-                to.u32(env.len() as u32);
-                for (key, value) in env {
-                    to.bytes(key.as_bytes());
-                    to.bytes(value.as_bytes());
-                }
-                // An empty working directory means none.
-                to.bytes(cwd.as_deref().unwrap_or("").as_bytes());
-            }
-            ToGuest::Stdin { id, bytes } => {
-                to.u32(*id);
-                to.bytes(bytes);
-            }
-            ToGuest::CloseStdin { id } => to.u32(*id),
-            ToGuest::Signal { id, signal } => {
-                to.u32(*id);
-                to.u32(unsigned(*signal));
-            }
-            ToGuest::Ping { nonce } => to.u64(*nonce),
-        }
-    }
-
-    fn read(kind: u8, from: &mut Reader<'_>) -> Option<ToGuest> {
-        Some(match kind {
-            1 => ToGuest::Attach,
-            2 => {
-                let (id, uid, gid) = (from.u32()?, from.u32()?, from.u32()?);
-                // Collecting ends at the first item that is not there, so a false count allocates nothing.
-                let argv = (0..from.u32()?).map(|_| from.string()).collect::<Option<_>>()?;
-                let env = (0..from.u32()?).map(|_| Some((from.string()?, from.string()?))).collect::<Option<_>>()?;
-                let cwd = from.string()?;
-                ToGuest::Run { id, uid, gid, argv, env, cwd: (!cwd.is_empty()).then_some(cwd) }
-            }
-            3 => ToGuest::Stdin { id: from.u32()?, bytes: from.bytes()? },
-            4 => ToGuest::CloseStdin { id: from.u32()? },
-            5 => ToGuest::Signal { id: from.u32()?, signal: from.i32()? },
-            6 => ToGuest::Ping { nonce: from.u64()? },
-            _ => return None,
-        })
-    }
+    const DIRECTION: u8 = 1;
 }
 
 impl Message for ToHost {
-    fn kind(&self) -> u8 {
-        match self {
-            ToHost::Hello { .. } => 65,
-            ToHost::Started { .. } => 66,
-            ToHost::Stdout { .. } => 67,
-            ToHost::Stderr { .. } => 68,
-            ToHost::StdinTaken { .. } => 69,
-            ToHost::Exited { .. } => 70,
-            ToHost::Error { .. } => 71,
-            ToHost::Pong { .. } => 72,
-        }
-    }
+    const DIRECTION: u8 = 2;
+}
 
-    fn write(&self, to: &mut Writer) {
-        match self {
-            ToHost::Hello { release, uptime_ms } => {
-                to.bytes(release.as_bytes());
-                to.u64(*uptime_ms);
-            }
-            ToHost::Started { id, pid } => {
-                to.u32(*id);
-                to.u32(*pid);
-            }
-            ToHost::Stdout { id, bytes } | ToHost::Stderr { id, bytes } => {
-                to.u32(*id);
-                to.bytes(bytes);
-            }
-            ToHost::StdinTaken { id, bytes } => {
-                to.u32(*id);
-                to.u32(*bytes);
-            }
-            ToHost::Exited { id, exit } => {
-                to.u32(*id);
-                let (tag, value) = match exit {
-                    Exit::Code(code) => (0, *code),
-                    Exit::Signal(signal) => (1, *signal),
-                };
-                to.u32(tag);
-                to.u32(unsigned(value));
-            }
-            ToHost::Error { id, text } => {
-                to.u32(*id);
-                to.bytes(text.as_bytes());
-            }
-            ToHost::Pong { nonce } => to.u64(*nonce),
-        }
-    }
-
-    fn read(kind: u8, from: &mut Reader<'_>) -> Option<ToHost> {
-        Some(match kind {
-            65 => ToHost::Hello { release: from.string()?, uptime_ms: from.u64()? },
-            66 => ToHost::Started { id: from.u32()?, pid: from.u32()? },
-            67 => ToHost::Stdout { id: from.u32()?, bytes: from.bytes()? },
-            68 => ToHost::Stderr { id: from.u32()?, bytes: from.bytes()? },
-            69 => ToHost::StdinTaken { id: from.u32()?, bytes: from.u32()? },
-            70 => {
-                let id = from.u32()?;
-                let exit = match (from.u32()?, from.i32()?) {
-                    (0, code) => Exit::Code(code),
-                    (1, signal) => Exit::Signal(signal),
-                    _ => return None,
-                };
-                ToHost::Exited { id, exit }
-            }
-            71 => ToHost::Error { id: from.u32()?, text: from.string()? },
-            72 => ToHost::Pong { nonce: from.u64()? },
-            _ => return None,
-        })
-    }
+/// The message that a payload is, whole.
+fn read<M: Message>(payload: &[u8]) -> Option<M> {
+    postcard::take_from_bytes(payload).ok().filter(|(_, rest)| rest.is_empty()).map(|(message, _)| message)
 }
 
 /// The frame of a message.
-pub fn encode(message: &impl Message) -> Result<Vec<u8>, TooLong> {
-    let mut payload = Writer::default();
-    message.write(&mut payload);
-    let payload = payload.0;
+pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, TooLong> {
+    #[allow(
+        clippy::expect_used,
+        reason = "messages are derived and have lengths, and a vector takes every byte: no error is left"
+    )]
+    let payload = postcard::to_allocvec(message).expect("every message can be encoded");
     let length = u16::try_from(payload.len())
         .ok()
         .filter(|_| payload.len() <= MAX_PAYLOAD)
@@ -385,7 +206,7 @@ pub fn encode(message: &impl Message) -> Result<Vec<u8>, TooLong> {
     let mut frame = Vec::with_capacity(HEADER + payload.len() + TRAILER);
     frame.extend_from_slice(&MAGIC);
     frame.push(VERSION);
-    frame.push(message.kind());
+    frame.push(M::DIRECTION);
     frame.extend_from_slice(&length.to_le_bytes());
     frame.extend_from_slice(&header_check(&frame));
     frame.extend_from_slice(&payload);
@@ -474,10 +295,9 @@ fn parse<M: Message>(bytes: &[u8]) -> Parsed<M> {
     if crc32(content).to_le_bytes() != *trailer {
         return Parsed::Garbage;
     }
-    let mut payload = Reader(&content[HEADER..]);
-    match M::read(header[5], &mut payload) {
-        Some(message) if payload.0.is_empty() => Parsed::Message(message, end + TRAILER),
-        _ => Parsed::Foreign(end + TRAILER),
+    match read(&content[HEADER..]).filter(|_| header[5] == M::DIRECTION) {
+        Some(message) => Parsed::Message(message, end + TRAILER),
+        None => Parsed::Foreign(end + TRAILER),
     }
 }
 
@@ -563,7 +383,7 @@ mod tests {
     #[test]
     fn too_long_is_refused_with_its_length() {
         let m = ToGuest::Stdin { id: 1, bytes: vec![0; MAX_PAYLOAD] };
-        assert_eq!(encode(&m), Err(TooLong { length: MAX_PAYLOAD + 8 }));
+        assert_eq!(encode(&m), Err(TooLong { length: MAX_PAYLOAD + 5 }));
         let huge = ToGuest::Stdin { id: 1, bytes: vec![0; 70_000] };
         assert!(encode(&huge).is_err());
         assert!(encode(&ToGuest::Stdin { id: 1, bytes: vec![0; MAX_DATA] }).is_ok());
@@ -580,18 +400,18 @@ mod tests {
     }
 
     /// A frame cut off by a reset right before another: the second must come through although the first one's
-    /// header asked for more bytes.
+    /// header asked for more bytes, once so many have come.
     #[test]
     fn a_frame_cut_short_does_not_swallow_the_next() {
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; 100] }).unwrap();
         let next = encode(&ToHost::Hello { release: "6.12".into(), uptime_ms: 5 }).unwrap();
         for cut in 1..long.len() {
             let mut stream = long[..cut].to_vec();
-            for _ in 0..4 {
+            for _ in 0..8 {
                 stream.extend_from_slice(&next);
             }
             let (got, _) = decode::<ToHost>(&stream, 7);
-            assert_eq!(got.len(), 4, "cut after {cut}");
+            assert_eq!(got.len(), 8, "cut after {cut}");
         }
     }
 
@@ -643,9 +463,9 @@ mod tests {
         }
 
         #[test]
-        fn no_payload_makes_it_panic(kind: u8, payload in vec(any::<u8>(), 0..200)) {
-            let _ = ToGuest::read(kind, &mut Reader(&payload));
-            let _ = ToHost::read(kind, &mut Reader(&payload));
+        fn no_payload_makes_it_panic(payload in vec(any::<u8>(), 0..200)) {
+            let _ = read::<ToGuest>(&payload);
+            let _ = read::<ToHost>(&payload);
         }
     }
 }

@@ -8,20 +8,14 @@ use rustix::pty::OpenptFlags;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use telegraphos_testkit::Daemon;
 use tg_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
 
 struct Agent {
-    child: Child,
+    daemon: Daemon,
     line: File,
     decoder: Decoder,
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Agent {
@@ -32,8 +26,8 @@ impl Agent {
         let name = rustix::pty::ptsname(&line, Vec::new()).unwrap().into_string().unwrap();
         // Held until the agent has it, or reading would fail with "no slave".
         let slave = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, rustix::fs::Mode::empty()).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_tg-agent")).arg(&name).stdin(Stdio::null()).spawn().unwrap();
-        let mut agent = Agent { child, line: line.into(), decoder: Decoder::default() };
+        let daemon = Daemon::start(Command::new(env!("CARGO_BIN_EXE_tg-agent")).arg(&name).stdin(Stdio::null()));
+        let mut agent = Agent { daemon, line: line.into(), decoder: Decoder::default() };
         assert!(matches!(agent.hear(), ToHost::Hello { .. }));
         drop(slave);
         agent
@@ -86,7 +80,7 @@ impl Agent {
     }
 
     fn resident_kib(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.daemon.id())).unwrap();
         let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }

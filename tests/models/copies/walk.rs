@@ -4,6 +4,7 @@
 use super::node::{Local, Node};
 use super::{END, I1, I2, Next, Setup, fault_at_rest, node_actions, start};
 use std::collections::{BTreeMap, VecDeque};
+use telegraphos_testkit::Rng;
 use telegraphos_wire::{NodeId, Packet};
 
 /// A run's beginning, to be used for many.
@@ -21,14 +22,8 @@ impl Walks<'_> {
     /// Makes all steps of a run in an order that the seed decides: how many, or what is wrong. With every other seed one of the nodes or of the kinds of
     /// steps is slow.
     pub(crate) fn walk(&self, seed: u64) -> Result<usize, String> {
-        let mut random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut below = |n: usize| {
-            // xorshift64*
-            random ^= random >> 12;
-            random ^= random << 25;
-            random ^= random >> 27;
-            (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as usize % n.max(1)
-        };
+        let mut random = Rng::new(seed);
+        let mut below = |n: usize| random.below(n);
         let mut nodes = self.nodes.clone();
         let mut wires: BTreeMap<(NodeId, NodeId, u8), VecDeque<Packet>> = BTreeMap::new();
         let slow = below(2 * (nodes.len() + 3));

@@ -11,9 +11,9 @@ pub(crate) mod replicas;
 
 use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use switch_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
+#[allow(unused_imports, reason = "each test binary uses its own part")]
+pub(crate) use telegraphos_testkit::{Rng, finds, over_seeds, over_seeds_on_all_processors};
 use telegraphos_wire::admin::{self, Command, Completion, QueueCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
 use telegraphos_wire::link::Frame;
@@ -31,25 +31,6 @@ pub(crate) const STATUS_PAGES: u64 = 0x3_0000;
 const RING: u32 = 64;
 /// Export page p of a node lies here.
 pub(crate) const EXPORTS: u64 = 0x10_0000;
-
-/// A small deterministic generator (xorshift64*): schedules replay from their seed alone.
-#[derive(Clone)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Rng {
-        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
 
 pub(crate) struct Node {
     pub(crate) hib: Hib,
@@ -979,86 +960,6 @@ impl Cluster {
         }
         panic!("quiet never completes");
     }
-}
-
-/// The same on all processors; what the checks of all seeds have counted comes together in one tally.
-pub(crate) fn over_seeds_on_all_processors<T: Default + Send>(
-    ci: u64,
-    full: u64,
-    add: impl Fn(&mut T, T) + Sync,
-    check: impl Fn(u64) -> Result<T, String> + Sync,
-) -> (u64, T) {
-    let message = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => panic.downcast_ref::<&str>().map_or("a panic".into(), |text| (*text).into()),
-    };
-    let checked = |seed| {
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(seed)));
-        result.unwrap_or_else(|panic| Err(message(panic))).map_err(|e| format!("seed {seed}: {e}"))
-    };
-    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
-        return (1, checked(seed.parse().unwrap()).unwrap_or_else(|e| panic!("{e}")));
-    }
-    let seeds = if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") { full } else { ci };
-    let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-    let total = Mutex::new(T::default());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while failed.lock().unwrap().is_empty() {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds {
-                        break;
-                    }
-                    match checked(seed) {
-                        Ok(tally) => add(&mut total.lock().unwrap(), tally),
-                        Err(e) => failed.lock().unwrap().push(e),
-                    }
-                }
-            });
-        }
-    });
-    let failed = failed.into_inner().unwrap();
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-    (seeds, total.into_inner().unwrap())
-}
-
-/// Checks so many seeds, or at full scale more, and returns how many; a failure names its seed. With `TELEGRAPHOS_SEED=n` that one
-/// alone, and `None`.
-pub(crate) fn over_seeds(ci: u64, full: u64, mut check: impl FnMut(u64) -> Result<(), String>) -> Option<u64> {
-    let mut checked = |seed| check(seed).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
-        checked(seed.parse().unwrap());
-        return None;
-    }
-    let seeds = if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|s| s == "full") { full } else { ci };
-    (0..seeds).for_each(checked);
-    Some(seeds)
-}
-
-/// Runs what has a deliberate bug in it over these seeds until it fails the named check: until a failure, or a panic, contains `check`.
-/// If only other checks fail, the named one has become blind, which is a failure of its own.
-pub(crate) fn finds(
-    bug: impl std::fmt::Debug,
-    check: &str,
-    mut seeds: std::ops::Range<u64>,
-    run: impl Fn(u64) -> Result<(), String>,
-) {
-    let text = |panic: Box<dyn std::any::Any + Send>| match panic.downcast::<String>() {
-        Ok(text) => *text,
-        Err(panic) => panic.downcast_ref::<&str>().map_or("a panic".into(), |text| (*text).into()),
-    };
-    let mut others = std::collections::BTreeSet::new();
-    let found = seeds.find_map(|seed| {
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(seed)));
-        let failure = result.unwrap_or_else(|panic| Err(text(panic))).err()?;
-        if failure.contains(check) {
-            return Some(format!("seed {seed}: {failure}"));
-        }
-        others.insert(failure.chars().filter(|c| !c.is_ascii_digit()).take(60).collect::<String>());
-        None
-    });
-    println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} is not found by {check:?}, only by {others:#?}")));
 }
 
 /// One store of a launch.

@@ -10,7 +10,7 @@ use telegraphos_wire::{
     WindowLayout,
 };
 
-use super::Random;
+use telegraphos_testkit::Rng;
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -262,10 +262,10 @@ pub(crate) const BODIES: u64 = 22;
 pub(crate) const FRAMES: u64 = 15;
 
 /// A body of the kind of that number.
-pub(crate) fn body(kind: u64, random: &mut Random) -> Body {
+pub(crate) fn body(kind: u64, random: &mut Rng) -> Body {
     let size = [1, 2, 4, 8][random.below(4) as usize];
     let word = [4, 8][random.below(2) as usize];
-    let at = |random: &mut Random, size: u64| RemoteAddr {
+    let at = |random: &mut Rng, size: u64| RemoteAddr {
         page: random.next() as u32,
         offset: (random.below(0x10000 / size) * size) as u32,
         generation: random.next(),
@@ -328,14 +328,14 @@ pub(crate) fn body(kind: u64, random: &mut Random) -> Body {
 }
 
 /// A packet with the body of that number.
-pub(crate) fn packet(kind: u64, random: &mut Random) -> Packet {
+pub(crate) fn packet(kind: u64, random: &mut Rng) -> Packet {
     let body = body(kind, random);
     let target = if body.class() == Class::Reply { 0 } else { random.next() };
     let dst = if body.class() == Class::Reflected && random.below(2) == 0 { MULTICAST } else { random.next() as u16 };
     Packet { src: random.next() as u16, dst, tag: random.next() as u32, incarnation: random.next(), target, body }
 }
 
-fn members(random: &mut Random) -> Vec<NodeId> {
+fn members(random: &mut Rng) -> Vec<NodeId> {
     let mut members: Vec<NodeId> = (0..random.below(12)).map(|_| random.below(4096) as NodeId).collect();
     members.sort_unstable();
     members.dedup();
@@ -343,12 +343,12 @@ fn members(random: &mut Random) -> Vec<NodeId> {
 }
 
 /// A frame of that number; packets are of any kind.
-pub(crate) fn frame(kind: u64, random: &mut Random) -> Frame {
+pub(crate) fn frame(kind: u64, random: &mut Rng) -> Frame {
     let node = random.next() as u16;
     let incarnation = random.next();
     let credits = [0; 4].map(|_: u32| random.next() as u32);
     let class = Class::ALL[random.below(4) as usize];
-    let layer = random.below(MAX_LAYERS.into()) as u8;
+    let layer = random.below(MAX_LAYERS);
     match kind {
         0 => Frame::Hello {
             version: random.next() as u8,
@@ -404,7 +404,7 @@ pub(crate) fn frame(kind: u64, random: &mut Random) -> Frame {
 }
 
 /// One of each kind of frame and of each kind of packet, on links and on trunks.
-pub(crate) fn one_of_each(random: &mut Random) -> Vec<Frame> {
+pub(crate) fn one_of_each(random: &mut Rng) -> Vec<Frame> {
     let mut all: Vec<Frame> = (0..FRAMES).map(|kind| frame(kind, random)).collect();
     for kind in 0..BODIES {
         all.push(Frame::Packet(packet(kind, random)));

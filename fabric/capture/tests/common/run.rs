@@ -10,7 +10,7 @@ use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Status, WindowLayout};
 
-use super::Random;
+use telegraphos_testkit::Rng;
 
 /// Nodes of the run.
 pub(crate) const NODES: u32 = 5;
@@ -57,7 +57,7 @@ struct Host {
 type Watch<'a> = &'a mut dyn FnMut(SwitchId, &Event, &[Action], u64);
 
 struct Run<'a> {
-    random: Random,
+    random: Rng,
     topology: Option<Arc<Topology>>,
     switches: BTreeMap<SwitchId, Switch>,
     hosts: BTreeMap<NodeId, Host>,
@@ -72,13 +72,13 @@ pub(crate) fn run(seed: u64, steps: usize, switches: &[(SwitchId, SwitchConfig)]
     let hosts = (0..NODES as NodeId).map(|node| (node, Host::default())).collect();
     let topology = switches[0].1.part.as_ref().map(|part| Arc::clone(&part.topology));
     let switches = switches.iter().map(|(id, config)| (*id, Switch::new(config.clone()).unwrap())).collect();
-    let mut run = Run { random: Random(seed), topology, switches, hosts, next_port: 1, tag: 0, now: 0, watch };
+    let mut run = Run { random: Rng::new(seed), topology, switches, hosts, next_port: 1, tag: 0, now: 0, watch };
     for trunk in 0..run.topology.as_ref().map_or(0, |t| t.trunks().len()) {
         run.join(trunk);
     }
     for _ in 0..steps {
         run.now += run.random.below(50);
-        let node = run.random.below(NODES.into()) as NodeId;
+        let node = run.random.below(NODES) as NodeId;
         run.step(node);
     }
 }
@@ -257,7 +257,7 @@ impl Run<'_> {
         host.held[class as usize] -= 1;
         let incarnation = host.incarnation;
         self.tag += 1;
-        let dst = if class == Class::Reflected { MULTICAST } else { self.random.below(NODES.into()) as NodeId };
+        let dst = if class == Class::Reflected { MULTICAST } else { self.random.below(NODES) as NodeId };
         let packet = Packet { src: node, dst, tag: self.tag, incarnation, target: 0, body };
         self.frame(node, Frame::Packet(packet));
     }

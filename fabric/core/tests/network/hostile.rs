@@ -5,6 +5,7 @@
 use fabric_topology::TrunkId;
 use proptest::prelude::*;
 use switch_core::{Attached, Bug, Notice};
+use telegraphos_testkit::scale;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Status, WindowLayout};
@@ -127,7 +128,7 @@ fn survives(by_trunk: Option<TrunkId>, steps: &[Step], bug: Option<Bug>) -> Resu
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: crate::scaled(150, 20_000) as u32,
+        cases: scale(150, 20_000),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

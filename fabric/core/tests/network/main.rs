@@ -28,18 +28,12 @@ use std::collections::BTreeMap;
 
 use schedule::{Faults, found, run};
 use switch_core::Bug;
-
-/// A number for every day, or one for when there is time.
-fn scaled(ci: u64, full: u64) -> u64 {
-    if std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full") { full } else { ci }
-}
+use telegraphos_testkit::seeds;
 
 /// Runs the seeds, and says how often each thing happened.
 fn over_seeds(faults: Faults, ci: u64, full: u64) -> BTreeMap<&'static str, u64> {
-    let seed = std::env::var("TELEGRAPHOS_SEED").ok().map(|seed| seed.parse().unwrap());
-    let seeds = seed.map_or(0..scaled(ci, full), |seed: u64| seed..seed + 1);
     let mut tally = BTreeMap::new();
-    for seed in seeds {
+    for seed in seeds(ci, full) {
         let network = run(seed, faults, None).unwrap_or_else(|failure| panic!("{failure}"));
         for (what, count) in network.ledger.tally {
             *tally.entry(what).or_default() += count;

@@ -4,33 +4,11 @@
 
 use fabric_topology::{SwitchId, Topology, TrunkId};
 use switch_core::Bug;
+use telegraphos_testkit::Rng;
 use telegraphos_wire::{Class, NodeId};
 
 use crate::common::{Failure, fail};
 use crate::world::{Network, Settings};
-
-/// A small generator: xorshift* (Vigna).
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Rng {
-        let mut rng = Rng((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..8).for_each(|_| _ = rng.next());
-        rng
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        ((self.next() >> 16) % n.max(1) as u64) as usize
-    }
-}
 
 /// One thing that happens. Pipes are given by any number, which is brought into range: so a schedule keeps its sense when it is
 /// shortened.
@@ -136,7 +114,7 @@ pub(crate) fn generate(seed: u64, faults: Faults) -> (Sizes, Vec<Op>) {
             90 if faults != Faults::None => Op::Leave(node(&mut rng), keep(&mut rng)),
             91..=92 if faults != Faults::None => Op::Reset(node(&mut rng)),
             93 if faults == Faults::All && rng.below(2) == 0 => {
-                Op::Restart(rng.below(topology.switches().into()) as SwitchId, keep(&mut rng))
+                Op::Restart(rng.below(topology.switches()), keep(&mut rng))
             }
             94..=95 if matches!(faults, Faults::Trunks | Faults::All) => {
                 Op::Break(trunk, [keep(&mut rng), keep(&mut rng)])

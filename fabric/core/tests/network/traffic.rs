@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 
 use switch_core::{Attached, Bug, CREDITED};
+use telegraphos_testkit::{Rng, scale};
 use telegraphos_wire::{Class, NodeId};
 
 use crate::common::{Failure, fail};
-use crate::schedule::{Rng, topology};
+use crate::schedule::topology;
 use crate::world::{Network, Settings};
 
 type Backlog = VecDeque<(NodeId, Class)>;
@@ -75,7 +76,7 @@ fn ring(shape: &str, nodes: u32, credits: u32, seed: Option<u64>, bug: Option<Bu
 fn i13_rings_do_not_deadlock() {
     for (shape, nodes) in [("torus:4x1", 4), ("torus:5x1", 5), ("torus:8x1", 8), ("torus:5x5", 25), ("torus:6x2", 12)] {
         for credits in [1, 2] {
-            let seeds = (0..crate::scaled(1, 50)).map(Some);
+            let seeds = (0..scale(1, 50)).map(Some);
             for seed in std::iter::once(None).chain(seeds) {
                 ring(shape, nodes, credits, seed, None)
                     .unwrap_or_else(|e| panic!("{shape}, {credits} credits, {seed:?}: {e}"));

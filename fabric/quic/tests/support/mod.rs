@@ -146,13 +146,6 @@ pub(crate) fn run(
 
 /// Bytes of which each tells its place.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 32) as u8
-        })
-        .collect()
+    let mut dice = fastrand::Rng::with_seed(seed);
+    (0..len).map(|_| dice.u8(..)).collect()
 }

@@ -4,32 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use telegraphos_testkit::Rng;
+
 use super::Side;
-
-/// A small deterministic generator (xorshift64*): schedules replay from their seed alone.
-#[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Rng {
-        Rng(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 16) % n.max(1)
-    }
-    pub(crate) fn percent(&mut self, n: u64) -> bool {
-        self.below(100) < n
-    }
-    fn permille(&mut self, n: u64) -> bool {
-        self.below(1000) < n
-    }
-}
 
 /// Faults; how often each happens in thousandths of datagrams, times in microseconds.
 #[derive(Clone, Debug, Default)]

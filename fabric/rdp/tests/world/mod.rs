@@ -8,8 +8,9 @@ pub(crate) mod pair;
 
 use std::collections::BTreeMap;
 
-pub(crate) use medium::{Faults, Medium, Rng};
+pub(crate) use medium::{Faults, Medium};
 use rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Key, Kind, Listener, Sequence, State};
+use telegraphos_testkit::Rng;
 
 /// A check that failed.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fabric_topology::{SwitchId, Topology, TrunkId};
+use telegraphos_testkit::{Rng, over_seeds};
 
 /// A channel: a trunk, the end it leads to, a layer.
 pub(crate) type Channel = (TrunkId, SwitchId, u8);
@@ -122,33 +123,9 @@ pub(crate) fn promises(t: &Topology) -> Result<Totals, String> {
     if waits.is_empty() { Ok(totals) } else { Err(format!("a cycle among {waits:?}")) }
 }
 
-/// Numbers that follow from a seed (splitmix64).
-pub(crate) struct Numbers(pub(crate) u64);
-
-impl Numbers {
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % bound as u64) as usize
-    }
-}
-
-/// Runs `check` for so many seeds, with `TELEGRAPHOS_SCALE=full` for more, with `TELEGRAPHOS_SEED=n` for that one. A failure names
-/// its seed.
-pub(crate) fn seeds(ci: u64, full: u64, check: impl Fn(&mut Numbers) -> Result<(), String>) {
-    let of = |seed: u64| {
-        if let Err(e) = check(&mut Numbers(seed)) {
-            panic!("TELEGRAPHOS_SEED={seed}: {e}");
-        }
-    };
-    if let Ok(seed) = std::env::var("TELEGRAPHOS_SEED") {
-        return of(seed.parse().unwrap());
-    }
-    let full_scale = std::env::var("TELEGRAPHOS_SCALE").is_ok_and(|scale| scale == "full");
-    (0..if full_scale { full } else { ci }).for_each(of);
+/// Runs `check` for so many seeds ([`over_seeds`]).
+pub(crate) fn seeds(ci: u64, full: u64, check: impl Fn(&mut Rng) -> Result<(), String>) -> Option<u64> {
+    over_seeds(ci, full, |seed| check(&mut Rng::new(seed)))
 }
 
 /// Names for so many switches.
@@ -157,7 +134,7 @@ pub(crate) fn names(switches: usize) -> Vec<String> {
 }
 
 /// Trunks of a random connected graph: a random tree, and up to `more` others, in random order and direction.
-pub(crate) fn random_trunks(numbers: &mut Numbers, switches: usize, more: usize) -> Vec<(SwitchId, SwitchId)> {
+pub(crate) fn random_trunks(numbers: &mut Rng, switches: usize, more: usize) -> Vec<(SwitchId, SwitchId)> {
     let mut trunks = BTreeSet::new();
     for i in 1..switches {
         trunks.insert((numbers.below(i), i));

@@ -4,6 +4,7 @@
 use super::consumer::{BroadcastConsumer, BroadcastJoinBuilder};
 use super::ring::{self, Memory, Producer, Shape};
 use crate::access::publish;
+use crate::access_policy::AccessPolicy;
 use crate::error::{Error, Result};
 use crate::slots::Backoff;
 use crate::{Node, NodeId, Replicated, ReplicatedBuilder, Secret};
@@ -33,9 +34,7 @@ pub struct BroadcastBuilder {
     slots: u32,
     message: u32,
     consumers: u32,
-    mode: u32,
-    secret: Secret,
-    nodes: Option<Vec<NodeId>>,
+    access: AccessPolicy,
 }
 
 impl BroadcastBuilder {
@@ -60,19 +59,25 @@ impl BroadcastBuilder {
     /// Who may consume, as for a file: `0o600` (the default) admits processes of this user id, on any node, `0o606` everybody.
     /// Consumers store to the segment, too: they are trusted not to disturb each other.
     pub fn mode(mut self, mode: u32) -> Self {
-        self.mode = mode;
+        self.access.mode = Some(mode);
         self
     }
 
     /// A secret that consumers must present; zeros mean none.
     pub fn secret(mut self, secret: Secret) -> Self {
-        self.secret = secret;
+        self.access.secret = secret;
         self
     }
 
     /// Admits only these nodes, below 256; without it, every node is admitted.
     pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.nodes = Some(nodes.to_vec());
+        self.access.nodes = Some(nodes.to_vec());
+        self
+    }
+
+    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
+    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
+        self.access = access;
         self
     }
 
@@ -89,11 +94,7 @@ impl BroadcastBuilder {
     }
 
     fn segment(&self, shape: Shape) -> ReplicatedBuilder {
-        let builder = Replicated::create(&self.node, &self.name, shape.bytes()).mode(self.mode).secret(self.secret);
-        match &self.nodes {
-            Some(nodes) => builder.nodes(nodes),
-            None => builder,
-        }
+        Replicated::create(&self.node, &self.name, shape.bytes()).access(self.access.clone())
     }
 
     /// Makes the replicated segment, whose home this node is, and in it an empty ring.
@@ -137,9 +138,7 @@ impl Broadcast {
             slots: 64,
             message: 248,
             consumers: 16,
-            mode: 0o600,
-            secret: [0; 16],
-            nodes: None,
+            access: AccessPolicy::default(),
         }
     }
 

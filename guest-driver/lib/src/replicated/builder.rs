@@ -3,10 +3,10 @@
 
 use super::adaptive::Adaptive;
 use super::segment::Replicated;
+use crate::access_policy::{AccessPolicy, mode_digits};
 use crate::error::{Error, Object, Result, name_bytes, status_of};
 use crate::node::{Inner, Node};
 use crate::remote::{ImportBuilder, Remote};
-use crate::segment::{mode_digits, node_set};
 use crate::sys;
 use crate::{NodeId, Rights, Secret, Status};
 use rustix::io::Errno;
@@ -63,9 +63,7 @@ struct Common {
     inner: Arc<Inner>,
     name: String,
     replica_mode: ReplicaMode,
-    mode: u32,
-    secret: Secret,
-    nodes: Option<Vec<NodeId>>,
+    access: AccessPolicy,
 }
 
 impl Common {
@@ -74,18 +72,16 @@ impl Common {
             inner: node.inner.clone(),
             name: name.into(),
             replica_mode: ReplicaMode::default(),
-            mode: 0o600,
-            secret: [0; 16],
-            nodes: None,
+            access: AccessPolicy::default(),
         }
     }
 
     fn request(&self, home: u32, size: u64) -> Result<uapi::Replica> {
-        let (owner, others) = rights_of_mode(self.mode)?;
+        let (owner, others) = rights_of_mode(self.access.mode())?;
         Ok(uapi::Replica {
             name: name_bytes(&self.name)?,
-            secret: self.secret,
-            nodes: node_set(self.nodes.as_deref())?,
+            secret: self.access.secret,
+            nodes: self.access.node_set()?,
             length: size,
             home,
             mode: self.replica_mode as u32,
@@ -155,19 +151,25 @@ impl ReplicatedBuilder {
     /// Who may join, as for a file: `0o600` (the default) admits processes of this user id, on any node; `0o604` lets others load,
     /// `0o606` load, store and use atomics. There are no groups: that digit is 0, or the same as the last.
     pub fn mode(mut self, mode: u32) -> Self {
-        self.common.mode = mode;
+        self.common.access.mode = Some(mode);
         self
     }
 
     /// A secret that joiners must present; zeros mean none.
     pub fn secret(mut self, secret: Secret) -> Self {
-        self.common.secret = secret;
+        self.common.access.secret = secret;
         self
     }
 
     /// Admits only these nodes, below 256; without it, every node is admitted.
     pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.common.nodes = Some(nodes.to_vec());
+        self.common.access.nodes = Some(nodes.to_vec());
+        self
+    }
+
+    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
+    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
+        self.common.access = access;
         self
     }
 
@@ -230,19 +232,25 @@ impl JoinBuilder {
     /// The whole, as in [`ReplicatedBuilder::mode`], says who may join here should this node become the home
     /// ([`Replicated::take_home`], [`Replicated::adopt`]); `0o600` unless told otherwise.
     pub fn mode(mut self, mode: u32) -> Self {
-        self.common.mode = mode;
+        self.common.access.mode = Some(mode);
         self
     }
 
     /// The segment's secret.
     pub fn secret(mut self, secret: Secret) -> Self {
-        self.common.secret = secret;
+        self.common.access.secret = secret;
         self
     }
 
     /// Admits only these nodes, below 256, should this node become the home: the others' copies are orphans then.
     pub fn nodes(mut self, nodes: &[NodeId]) -> Self {
-        self.common.nodes = Some(nodes.to_vec());
+        self.common.access.nodes = Some(nodes.to_vec());
+        self
+    }
+
+    /// All of [`mode`](Self::mode), [`secret`](Self::secret) and [`nodes`](Self::nodes).
+    pub(crate) fn access(mut self, access: AccessPolicy) -> Self {
+        self.common.access = access;
         self
     }
 
@@ -259,11 +267,11 @@ impl JoinBuilder {
 
     /// The import of the home's pages, with the rights that this wants.
     pub(super) fn import(&self) -> Result<Remote> {
-        let (rights, _) = rights_of_mode(self.common.mode)?;
+        let (rights, _) = rights_of_mode(self.common.access.mode())?;
         let node = Node { inner: self.common.inner.clone() };
         ImportBuilder::new(&node, Object::Replicated, self.home, &self.common.name)
             .rights(rights)
-            .secret(self.common.secret)
+            .secret(self.common.access.secret)
             .open()
     }
 

@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, LaunchStyle, Node, Remote, Segment};
+use tg_agent::Figure;
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::peers::{Peers, Who};
 use tg_tests::raw;
@@ -24,9 +25,10 @@ Usage: tg-bench [options]      (on every node at the same time; the lowest measu
 
 The measuring node needs root (the device's resource file) and QEMU's `-device pci-testdev`.
 It prints, with medians and the tenths below and above:
-  BENCH op=store ns=... low=... high=...     one operation
-  RATIO op=store x=... low=... high=...      to the same access of pci-testdev, round by round
-  COPY op=put size=... ns=... low=... high=...   one block copy; op: put, get, or loads (a loop of trapped loads instead)
+  {\"bench\":{\"op\":\"store\",\"ns\":{\"median\":...,\"low\":...,\"high\":...},\"rounds\":...}}     one operation
+  {\"ratio\":{\"op\":\"store\",\"to\":...,\"x\":{...}}}      to the same access of pci-testdev, round by round
+  {\"copy\":{\"op\":\"put\",\"size\":...,\"ns\":{...},\"rounds\":...}}   one block copy
+The op of a copy: put, get, or loads (a loop of trapped loads instead).
 op: store and load are single accesses with pauses; stream-issue and stream-arrived are per store of a stream, until the
 last store returned and until quiet; stream-10000 and batch-100 are per store of 10 000, in a row or in batches of 100 with quiet in
 between, until the last store (of the batch) returned, as ratios to store; self-store and self-load are to this node's own memory by way of the board;
@@ -141,7 +143,8 @@ fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
     for (index, op) in OPS.iter().enumerate() {
         let values: Vec<f64> = samples.iter().map(|s| s[index]).filter(|v| v.is_finite()).collect();
         if let Some(Summary { median, low, high }) = Summary::of(&values) {
-            println!("BENCH op={op} ns={median:.0} low={low:.0} high={high:.0} rounds={}", values.len());
+            let ns = [median, low, high].into();
+            tell(&Figure::Bench { op: (*op).into(), ns, rounds: values.len() });
         }
     }
     for (index, op) in OPS.iter().enumerate().skip(2) {
@@ -152,7 +155,7 @@ fn measure(options: &Options, peers: &Peers, segment: &Segment) -> Outcome<()> {
         };
         let values: Vec<f64> = samples.iter().map(|s| s[index] / s[base]).filter(|v| v.is_finite()).collect();
         if let Some(Summary { median, low, high }) = Summary::of(&values) {
-            println!("RATIO op={op} x={median:.2} low={low:.2} high={high:.2} to={}", OPS[base]);
+            tell(&Figure::Ratio { op: (*op).into(), to: OPS[base].into(), x: [median, low, high].into() });
         }
     }
     copies(options, &remote, segment)
@@ -198,11 +201,16 @@ fn copies(options: &Options, remote: &Remote, segment: &Segment) -> Outcome<()> 
         for (op, values) in ["put", "get", "loads"].into_iter().zip(samples) {
             let values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
             if let Some(Summary { median, low, high }) = Summary::of(&values) {
-                println!("COPY op={op} size={size} ns={median:.0} low={low:.0} high={high:.0} rounds={}", values.len());
+                let ns = [median, low, high].into();
+                tell(&Figure::Copy { op: op.into(), size: *size, ns, rounds: values.len() });
             }
         }
     }
     Ok(())
+}
+
+fn tell(figure: &Figure) {
+    println!("{}", figure.line());
 }
 
 fn nanoseconds(begun: Instant, count: u64) -> f64 {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, ReplicaMode, Replicated};
+use tg_agent::{Figure, rounded};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::peers::{Peers, Who};
 use tg_tests::random;
@@ -25,7 +26,7 @@ Usage: tg-chaos NODES [options]      (on nodes 0 to NODES-1 at the same time; no
 
 Behind the watched words the page is stored to by 1, 2, 4 and 8 bytes at random. In the end each node in turn stores to every
 word: a copy that did not take all of it still waited for an own store (SPEC item 25). It prints one line:
-  CHAOS node=... mode=... stores=... looks=... changes=... again=... older=... stale=... differ=... pending=... sum=...
+  {\"chaos\":{\"node\":...,\"mode\":...,\"seconds\":...,\"stores\":...,\"looks\":...,\"changes\":..., and so on:
   again    values that a reader saw come back after others     older   values older than one of the same writer seen before
   stale    loads that gave an older store of this node than its last one
   differ   nodes whose copies are not like this one, when all is quiet and once more a second later
@@ -165,19 +166,21 @@ impl Chaos<'_> {
             _ => self.sweep()?,
         };
         let Counts { stores, stale, looks, changes, again: returned, older } = &self.counts;
-        println!(
-            "CHAOS node={} mode={} seconds={:.1} stores={} looks={} changes={} again={} older={} stale={} differ={differ},{again} \
-             pending={pending} sum={sum:#018x}",
-            self.me(),
-            format!("{:?}", self.options.mode).to_lowercase(),
-            took.as_secs_f64(),
-            read(stores),
-            read(looks),
-            read(changes),
-            read(returned),
-            read(older),
-            read(stale)
-        );
+        let chaos = Figure::Chaos(tg_agent::Chaos {
+            node: self.me(),
+            mode: format!("{:?}", self.options.mode).to_lowercase(),
+            seconds: rounded(took.as_secs_f64()),
+            stores: read(stores),
+            looks: read(looks),
+            changes: read(changes),
+            again: read(returned),
+            older: read(older),
+            stale: read(stale),
+            differ: [differ, again],
+            pending,
+            sum: format!("{sum:#018x}"),
+        });
+        println!("{}", chaos.line());
         // Nobody takes the home away while another still looks.
         self.barrier()?;
         cli::check(differ == 0, || format!("the copies of {differ} other nodes are not like this one"))?;

@@ -3,6 +3,7 @@
 
 use std::process::ExitCode;
 use telegraphos::{LaunchStyle, Node, Queue, Remote, RemoteQueue};
+use tg_agent::Figure;
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::testdev::Testdev;
 use tg_tests::{mark, raw};
@@ -17,7 +18,7 @@ Usage: tg-count NODE NAME [options]          on another node's segment, readable
   --queue NAME    also on that node's queues NAME-4 and NAME-8, of words of 4 and of 8 bytes, whose elements nobody takes:
                   they need room for 8 elements a passage
 
-It prints which region is which (REGION id=2 op=store) and has the plugin write its table. Without the plugin nothing is
+It prints which region is which ({\"region\":{\"id\":2,\"op\":\"store\"}}) and has the plugin write its table. Without the plugin nothing is
 counted. Regions: nothing, store, two-stores, stores-100 (in a row), loop-100 (a loop as it was compiled), load,
 system-call (getppid); of a segment also the library's put, get and quiet, a fetch-and-add's launch alone from user level
 (launch), and the whole of it in each launch style (add-context, add-special, add-plain). With a queue, of 4-byte and of
@@ -109,7 +110,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
 
 fn tell(ops: usize) {
     for (index, op) in OPS.iter().enumerate().take(ops) {
-        println!("REGION id={} op={op}", index + 1);
+        println!("{}", Figure::Region { id: index as u16 + 1, op: (*op).into() }.line());
     }
 }
 

@@ -7,6 +7,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, Remote, Segment};
+use tg_agent::Figure;
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::peers::{Peers, Who, import_patiently};
 use tg_tests::{random, raw, user};
@@ -25,7 +26,7 @@ Usage: tg-demo --role A|B --peer NODE [options]      (at the same time on both n
   --inject-corruption   flip one bit of one delivered word before comparing: the check must then fail
 
 Run by root, it becomes user 1000 in the device's group first. It prints one line per check, by whoever compared:
-  RESULT from=0 to=1 op=store64 count=1024 ns_per_op=640 ok=true
+  {\"checked\":{\"from\":0,\"to\":1,\"op\":\"store64\",\"count\":1024,\"ns_per_op\":640,\"ok\":true}}
 ns_per_op is what one instruction took the storing or loading process. A wrong word is named with node, offset,
 expected and found value.
 
@@ -290,8 +291,9 @@ impl Demo {
     }
 
     fn result(&mut self, from: NodeId, to: NodeId, op: &str, count: u64, took: u64, wrong: u64) {
-        let each = took.checked_div(count).unwrap_or(0);
-        println!("RESULT from={from} to={to} op={op} count={count} ns_per_op={each} ok={}", wrong == 0);
+        let ns_per_op = took.checked_div(count).unwrap_or(0);
+        let checked = Figure::Checked { from, to, op: op.into(), count, ns_per_op, ok: wrong == 0 };
+        println!("{}", checked.line());
         self.wrong += wrong;
     }
 }

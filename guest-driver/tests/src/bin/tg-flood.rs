@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
+use tg_agent::{Figure, rounded};
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::peers::import_patiently;
 use tg_tests::{flood, raw};
@@ -20,7 +21,7 @@ Usage: tg-flood NODE NAME [options]
 
 Store number n goes to the word n modulo the segment's words. At the end it waits for quiet, then stores the number of
 stores into the first word. It prints one line:
-  FLOOD stores=... seconds=... per_second=... stalls=... longest_ms=... stalled_seconds=... quiet_ms=...
+  {\"flood\":{\"stores\":...,\"seconds\":...,\"per_second\":...,\"stalls\":...,\"longest_ms\":...,\"stalled_seconds\":...,\"quiet_ms\":...}}
 Exit codes: 0 done and nothing lost, 2 usage, 3 board, driver or peer refused, or stores were lost.
 
 Example: tg-flood 1 stream --seconds 30        (on node 1: tg-watch stream --monotonic)
@@ -83,13 +84,15 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     let quiet = before_quiet.elapsed();
     remote.put64(flood::COUNT, number)?;
     remote.quiet()?;
-    println!(
-        "FLOOD stores={number} seconds={:.3} per_second={:.0} stalls={stalls} longest_ms={:.1} stalled_seconds={:.3} quiet_ms={:.1}",
-        took.as_secs_f64(),
-        number as f64 / took.as_secs_f64().max(1e-9),
-        longest.as_secs_f64() * 1e3,
-        stalled.as_secs_f64(),
-        quiet.as_secs_f64() * 1e3,
-    );
+    let flood = Figure::Flood {
+        stores: number,
+        seconds: rounded(took.as_secs_f64()),
+        per_second: rounded(number as f64 / took.as_secs_f64().max(1e-9)),
+        stalls,
+        longest_ms: rounded(longest.as_secs_f64() * 1e3),
+        stalled_seconds: rounded(stalled.as_secs_f64()),
+        quiet_ms: rounded(quiet.as_secs_f64() * 1e3),
+    };
+    println!("{}", flood.line());
     Ok(())
 }

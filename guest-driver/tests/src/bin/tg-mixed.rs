@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node};
+use tg_agent::Figure;
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 
 const USAGE: &str = "\
@@ -17,7 +18,8 @@ Usage: tg-mixed own --with lock|board [options]      on the owner
   --with board     the owner uses the board's atomics, as everybody else does
   --seconds S      how long [3]
 
-The owner ends when the other has ended, and prints: MIXED with=lock own=... other=... found=... lost=...
+The owner ends when the other has ended, and prints:
+  {\"mixed\":{\"with\":\"lock\",\"own\":...,\"other\":...,\"found\":...,\"lost\":...}}
 With one virtual processor, QEMU's emulator makes ordinary loads and stores of atomic instructions, which the board's atomics then
 fall between: use the board's for words that others change.
 Exit codes: 0 done (whatever was lost), 2 usage, 3 board, driver or peer refused.
@@ -79,7 +81,8 @@ fn own(by_board: bool) -> Outcome<()> {
     }
     let (other, found) = (segment.load::<u64>(ADDED)?, segment.load::<u64>(WORD)?);
     let with = if by_board { "board" } else { "lock" };
-    println!("MIXED with={with} own={own} other={other} found={found} lost={}", (own + other).abs_diff(found));
+    let lost = (own + other).abs_diff(found);
+    println!("{}", Figure::Mixed { with: with.into(), own, other, found, lost }.line());
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, Queue, Status};
+use tg_agent::Figure;
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::notify::{FLAGS, Imports, Layout, MESSAGE, Method, Receiver, SLOTS, Sender};
 use tg_tests::peers::{Peers, Who, import_patiently};
@@ -35,12 +36,12 @@ Each message is 64 bytes, stored into the receiver's memory word by word, and th
                add-known loads the head only when the one it remembers does not do
   lock         the same under a ticket lock, with head and tail as plain words
 What arrives is compared with what was sent, each message once and each sender's in order. It prints, with medians and quartiles:
-  NOTIFY method=req senders=4 part=send ns=... low=... high=... samples=...
-  RATE method=req senders=4 per_second=... low=... high=... rounds=...
-  LOST method=flag senders=4 sent=... lost=...
+  {\"notify\":{\"method\":\"req\",\"senders\":4,\"part\":\"send\",\"ns\":{\"median\":...,\"low\":...,\"high\":...},\"samples\":...}}
+  {\"rate\":{\"method\":\"req\",\"senders\":4,\"per_second\":{...},\"rounds\":...}}
+  {\"lost\":{\"method\":\"flag\",\"senders\":4,\"sent\":...,\"lost\":...}}
 part: `message` is the eight stores, `send` the notification after them, both while the receiver sleeps; `send-busy` the same while
 it polls. `empty` is one look that finds nothing, `take` one that finds a message, per message, while it polls; `drain` is per
-message when all of a burst are there. RATE and LOST are of the messages sent while it polls.
+message when all of a burst are there. rate and lost are of the messages sent while it polls.
 Exit codes: 0 done, 1 something was lost or wrong that must not be, 2 usage, 3 board, driver or peer refused.
 
 Examples:
@@ -246,7 +247,7 @@ struct Samples {
 
 impl Samples {
     fn print(&self, method: Method, senders: usize) {
-        let name = method.name();
+        let (method, senders) = (|| method.name().to_owned(), senders as u32);
         let parts = [
             ("message", &self.message),
             ("send", &self.send),
@@ -256,24 +257,23 @@ impl Samples {
             ("drain", &self.drain),
         ];
         for (part, values) in parts {
-            if let Some([median, low, high]) = quartiles(values) {
-                let count = values.len();
-                println!(
-                    "NOTIFY method={name} senders={senders} part={part} ns={median:.1} low={low:.1} high={high:.1} \
-                     samples={count}"
-                );
+            if let Some(ns) = quartiles(values) {
+                let samples = values.len();
+                tell(&Figure::Notify { method: method(), senders, part: part.into(), ns: ns.into(), samples });
             }
         }
-        if let Some([median, low, high]) = quartiles(&self.rate) {
+        if let Some(rate) = quartiles(&self.rate) {
             let rounds = self.rate.len();
-            println!(
-                "RATE method={name} senders={senders} per_second={median:.0} low={low:.0} high={high:.0} rounds={rounds}"
-            );
+            tell(&Figure::Rate { method: method(), senders, per_second: rate.into(), rounds });
         }
         if self.sent > 0 {
-            println!("LOST method={name} senders={senders} sent={} lost={}", self.sent, self.lost);
+            tell(&Figure::Lost { method: method(), senders, sent: self.sent, lost: self.lost });
         }
     }
+}
+
+fn tell(figure: &Figure) {
+    println!("{}", figure.line());
 }
 
 /// Median, and what a quarter is below and above.

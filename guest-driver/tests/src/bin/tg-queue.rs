@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, QueueState};
+use tg_agent::{Figure, Received, rounded};
 use tg_tests::child::End;
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::queue::{self, Forked, Log, NUMBERS, SENDERS};
@@ -40,9 +41,10 @@ hold makes the queue, takes nothing, and keeps it until its standard input ends.
 
 Consumers note each element in memory shared with the receiver, before they have taken it. At the end the receiver compares
 these notes with what was sent, and prints one line:
-  QUEUE received=... order=ok lost=0 doubled=0 foreign=0 again=... overflows=... evictions=... kills=... stops=... seconds=...
+  {\"received\":{\"received\":...,\"disordered\":0,\"lost\":0,\"doubled\":0,\"foreign\":0,\"again\":...,
+  \"overflows\":...,\"evictions\":...,\"kills\":...,\"stops\":...,\"seconds\":...}}   (on one line)
 again: elements that were in the hands of a consumer that was killed, and were handed to the next one; that is right.
-A sender prints: SENT sender=... elements=... seconds=... per_second=... longest_ms=...
+A sender prints: {\"sent\":{\"sender\":...,\"elements\":...,\"seconds\":...,\"per_second\":...,\"longest_ms\":...}}
 Exit codes: 0 all right, 1 something was lost, doubled or out of order, 2 usage, 3 board, driver or peer refused.
 
 Examples:
@@ -119,12 +121,14 @@ fn send(mut line: Line) -> Outcome<()> {
     }
     let took = begun.elapsed();
     queue.quiet_timeout(patience)?;
-    println!(
-        "SENT sender={sender} elements={each} seconds={:.3} per_second={:.0} longest_ms={:.1}",
-        took.as_secs_f64(),
-        f64::from(each) / took.as_secs_f64().max(1e-9),
-        longest.as_secs_f64() * 1e3
-    );
+    let sent = Figure::Sent {
+        sender,
+        elements: each,
+        seconds: rounded(took.as_secs_f64()),
+        per_second: rounded(f64::from(each) / took.as_secs_f64().max(1e-9)),
+        longest_ms: rounded(longest.as_secs_f64() * 1e3),
+    };
+    println!("{}", sent.line());
     queue.close()?;
     Ok(())
 }
@@ -410,19 +414,20 @@ fn report(options: &Options, node: &Node, queue: &Queue, log: &Log, counts: &Cou
     // By a new mapping: this one may have been taken away.
     let more = Queue::attach(node, queue.handle())?.try_pop()?;
     let QueueState { overflows, evictions, dead, .. } = queue.state()?;
-    let order = if tally.disordered == 0 { "ok".into() } else { format!("wrong:{}", tally.disordered) };
-    println!(
-        "QUEUE received={} order={order} lost={} doubled={} foreign={} again={} overflows={overflows} evictions={evictions} \
-         kills={} stops={} seconds={:.2}",
-        tally.received,
-        tally.lost,
-        tally.doubled,
-        tally.foreign,
-        tally.again,
-        counts.kills,
-        counts.stops,
-        counts.seconds,
-    );
+    let received = Figure::Received(Received {
+        received: tally.received,
+        disordered: tally.disordered,
+        lost: tally.lost,
+        doubled: tally.doubled,
+        foreign: tally.foreign,
+        again: tally.again,
+        overflows,
+        evictions,
+        kills: counts.kills,
+        stops: counts.stops,
+        seconds: rounded(counts.seconds),
+    });
+    println!("{}", received.line());
     cli::check(more.is_none(), || format!("all elements have come, and then another one: {more:x?}"))?;
     cli::check(dead.is_none(), || format!("the queue is dead: {dead:?}"))?;
     cli::check(tally.is_right(), || format!("not every element came once and in order: {tally:?}"))

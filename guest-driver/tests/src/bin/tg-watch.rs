@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Segment};
+use tg_agent::Figure;
 use tg_tests::cli::{self, Failure, Line, Outcome, Word};
 use tg_tests::flood::{COUNT, Ring};
 
@@ -18,7 +19,7 @@ Usage: tg-watch NAME [options]
   --hold S       keep the segment for S seconds after the end [1]
 
 It ends when tg-flood has told how many stores there were, and prints one line:
-  WATCH stores=... looks=... changes=... ok=true
+  {\"watched\":{\"stores\":...,\"looks\":...,\"changes\":...}}
 Exit codes: 0 all right, 1 an order or a value was wrong, or the stores stopped, 2 usage, 3 board or driver refused.
 
 Example: tg-watch stream --monotonic        (on node 0: tg-flood 1 stream --seconds 30)
@@ -98,6 +99,6 @@ fn watch(segment: &Segment, ring: Ring, monotonic: bool, idle: Duration) -> Outc
             format!("the word at {:#x} holds {found:#x}: expected {n:#x}, a store was lost", ring.place(n))
         })?;
     }
-    println!("WATCH stores={count} looks={looks} changes={changes} ok=true");
+    println!("{}", Figure::Watched { stores: count, looks, changes }.line());
     Ok(())
 }

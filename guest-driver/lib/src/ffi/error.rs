@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What failed, in words.
+
+use crate::{Result, Status};
+use rustix::io::Errno;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    static LAST_STATUS: Cell<Status> = const { Cell::new(Status::Ok) };
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+    static ERROR_TEXT: RefCell<CString> = RefCell::default();
+}
+
+/// Text for C; a zero byte within, which no message has, would end it.
+fn c_text(text: String) -> CString {
+    let bytes: Vec<u8> = text.into_bytes().into_iter().take_while(|b| *b != 0).collect();
+    CString::new(bytes).unwrap_or_default()
+}
+
+/// The value, or a negative errno with the sentence kept for `tg_last_error`.
+pub(super) fn guard(action: impl FnOnce() -> Result<c_int>) -> c_int {
+    let (text, errno, status) = match catch_unwind(AssertUnwindSafe(action)) {
+        Ok(Ok(value)) => return value,
+        Ok(Err(error)) => (error.to_string(), error.errno(), error.status()),
+        Err(_) => ("a bug in the library: please report it".to_owned(), Errno::NOTRECOVERABLE.raw_os_error(), None),
+    };
+    LAST_STATUS.set(status.unwrap_or(Status::Ok));
+    LAST_ERROR.with(|last| *last.borrow_mut() = c_text(text));
+    -errno
+}
+
+functions! { ERRORS;
+    /// Orders all earlier accesses of this thread before all later ones. It waits for nothing to arrive: that is tg_quiet.
+    fn tg_fence() -> () {
+        crate::fence();
+    }
+
+    /// What a result means, positive or negative. Valid until the thread's next call of this function.
+    fn tg_strerror(error: c_int) -> *const c_char {
+        // Linux has no larger errno.
+        let text = match i32::try_from(error.unsigned_abs()) {
+            Ok(0) => "Done.".to_owned(),
+            Ok(errno @ 1..4096) => {
+                let os = std::io::Error::from_raw_os_error(errno);
+                match crate::error::status_of(Errno::from_raw_os_error(errno)) {
+                    Some(status) => format!("{} ({os})", status.describe()),
+                    None => os.to_string(),
+                }
+            }
+            _ => format!("{error} is no errno."),
+        };
+        ERROR_TEXT.with(|last| {
+            *last.borrow_mut() = c_text(text);
+            last.borrow().as_ptr()
+        })
+    }
+
+    /// The board's reason for what failed last in this thread: TG_ERR_*, or TG_OK if the board was not the reason.
+    fn tg_last_status() -> c_int {
+        LAST_STATUS.get() as c_int
+    }
+
+    /// What failed last in this thread, in a sentence with what to do. Valid until the thread's next call that fails.
+    fn tg_last_error() -> *const c_char {
+        LAST_ERROR.with(|last| last.borrow().as_ptr())
+    }
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The C interface: the same things as in Rust, with the same meaning.
+//!
+//! `include/telegraphos.h` is printed by [`header`] from the types the compiler knows, so the two cannot differ; a test
+//! compares the committed file. Functions return 0 or a negative errno, and never unwind into C: a panic, which would be
+//! a bug of this library, becomes `-ENOTRECOVERABLE`.
+//!
+//! ```text
+//! header      how each thing looks in C, and the text of the header
+//! node, segment, remote, operation, barrier, queue, remote_queue, counter, replicated, broadcast, consumer, error
+//!             one file per type: its records, its functions, what only they need
+//! ```
+//!
+//! # Safety
+//!
+//! What C promises, for all functions: a handle is NULL or came from this library and has not been closed; a string is
+//! NULL or ends with a zero byte; any other pointer is NULL or points to what its type says. NULL where something is needed is
+//! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use; operations,
+//! barriers, broadcasts and their consumers are for one thread at a time. All of them keep their node open.
+
+#[macro_use]
+mod header;
+mod barrier;
+mod broadcast;
+mod consumer;
+mod counter;
+mod error;
+mod node;
+mod operation;
+mod queue;
+mod remote;
+mod remote_queue;
+mod replicated;
+mod segment;
+
+pub use barrier::*;
+pub use broadcast::*;
+pub use consumer::*;
+pub use counter::*;
+pub use error::*;
+pub use header::header;
+pub use node::*;
+pub use operation::*;
+pub use queue::*;
+pub use remote::*;
+pub use remote_queue::*;
+pub use replicated::*;
+pub use segment::*;
+
+use crate::{Error, Result};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::time::Duration;
+
+use error::guard;
+
+/// The window of an import, as C sees it.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct Window(pub *mut c_void);
+
+fn missing(what: &'static str) -> Error {
+    Error::Argument { what, value: "NULL".into(), expected: "a pointer".into() }
+}
+
+/// What a pointer from C points to.
+///
+/// # Safety
+/// As the module says.
+unsafe fn given<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_ref() }.ok_or_else(|| missing(what))
+}
+
+/// What a pointer from C points to, which nobody else uses meanwhile.
+///
+/// # Safety
+/// As the module says.
+unsafe fn given_alone<'a, T>(pointer: *mut T, what: &'static str) -> Result<&'a mut T> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_mut() }.ok_or_else(|| missing(what))
+}
+
+/// A string from C.
+///
+/// # Safety
+/// As the module says.
+unsafe fn text<'a>(pointer: *const c_char, what: &'static str) -> Result<&'a str> {
+    if pointer.is_null() {
+        return Err(missing(what));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(pointer) }.to_str().map_err(|_| Error::Argument {
+        what,
+        value: "not UTF-8".into(),
+        expected: "UTF-8 text".into(),
+    })
+}
+
+/// Hands a new object to C.
+///
+/// # Safety
+/// As the module says.
+unsafe fn give<T>(out: *mut *mut T, make: impl FnOnce() -> Result<T>) -> c_int {
+    guard(|| {
+        if out.is_null() {
+            return Err(missing("the place for the result"));
+        }
+        let value = Box::into_raw(Box::new(make()?));
+        // SAFETY: the caller's promise.
+        unsafe { out.write(value) };
+        Ok(0)
+    })
+}
+
+/// Takes an object back from C; NULL is none.
+///
+/// # Safety
+/// As the module says.
+unsafe fn take<T>(pointer: *mut T) -> Option<T> {
+    // SAFETY: the caller's promise: it came from `give`, and is used no more.
+    (!pointer.is_null()).then(|| *unsafe { Box::from_raw(pointer) })
+}
+
+/// Nanoseconds from C, negative for no limit.
+fn limit(nanoseconds: i64) -> Option<Duration> {
+    u64::try_from(nanoseconds).ok().map(Duration::from_nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    fn last_error() -> String {
+        // SAFETY: the text of this thread, until its next failure.
+        unsafe { CStr::from_ptr(tg_last_error()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn null_is_refused_and_explained() {
+        let invalid = -Errno::INVAL.raw_os_error();
+        let (mut value, mut node) = (0, std::ptr::null_mut());
+        // SAFETY: NULL is allowed everywhere.
+        unsafe {
+            assert_eq!(tg_put64(std::ptr::null(), 0, 1), invalid);
+            assert_eq!(last_error(), "the import is NULL: expected a pointer");
+            assert_eq!(tg_get8(std::ptr::null(), 0, &mut value), invalid);
+            assert_eq!(tg_open(std::ptr::null(), std::ptr::null_mut()), invalid);
+            assert_eq!(tg_open(c"/no/such/board".as_ptr(), &mut node), -Errno::NOENT.raw_os_error());
+            assert!(last_error().contains("/no/such/board"), "{}", last_error());
+            assert_eq!(tg_open(c"/dev/null".as_ptr(), &mut node), invalid);
+            assert!(last_error().contains("expected a /dev/telegraphosN"), "{}", last_error());
+            tg_close(std::ptr::null_mut());
+            assert_eq!(tg_open_fd(-1, &mut node), invalid);
+            assert!(last_error().contains("-1"), "{}", last_error());
+            assert_eq!(tg_queue_enqueue(std::ptr::null(), 1), invalid);
+            assert_eq!(last_error(), "the imported queue is NULL: expected a pointer");
+            let (queue, mut element) = (std::ptr::null(), 0u64);
+            assert_eq!(tg_queue_try_pop(queue, &mut element), invalid);
+            assert_eq!(last_error(), "the queue is NULL: expected a pointer");
+            assert_eq!(tg_queue_pop_batch(queue, std::ptr::null_mut(), 1), invalid);
+            assert_eq!(tg_queue_put_notify(std::ptr::null(), std::ptr::null(), 0, &element, u64::MAX, 0), invalid);
+            assert_eq!(tg_queue_close(std::ptr::null_mut()) | tg_queue_unimport(std::ptr::null_mut()), 0);
+            assert_eq!(tg_unexport(std::ptr::null_mut()), 0);
+            assert!(tg_segment_memory(std::ptr::null()).is_null());
+            assert!(
+                tg_replicated_memory(std::ptr::null()).is_null() && tg_replicated_remote(std::ptr::null()).is_null()
+            );
+            assert_eq!(tg_replicated_take_home(std::ptr::null()), invalid);
+            assert_eq!(tg_replicated_lock(std::ptr::null(), 0, 0, std::ptr::null_mut()), invalid);
+            assert_eq!(last_error(), "the replicated segment is NULL: expected a pointer");
+            assert_eq!(tg_store8(std::ptr::null(), 0, 1), invalid);
+            assert_eq!(last_error(), "the replicated segment is NULL: expected a pointer");
+            assert_eq!(tg_load64(std::ptr::null(), 0, std::ptr::null_mut()), invalid);
+            assert_eq!(tg_broadcast_push(std::ptr::null_mut(), std::ptr::null(), 8, 0), invalid);
+            assert_eq!(tg_broadcast_finish(std::ptr::null_mut(), 0), 0);
+            assert_eq!(tg_consumer_leave(std::ptr::null_mut()), 0);
+        }
+    }
+
+    #[test]
+    fn a_panic_does_not_reach_c() {
+        std::panic::set_hook(Box::new(|_| ()));
+        let result = guard(|| panic!("a bug"));
+        let _ = std::panic::take_hook();
+        assert_eq!(result, -Errno::NOTRECOVERABLE.raw_os_error());
+        assert!(last_error().contains("bug"));
+    }
+
+    #[test]
+    fn errors_have_texts() {
+        let text = |error| {
+            // SAFETY: the text of this thread, until its next call.
+            unsafe { CStr::from_ptr(tg_strerror(error)) }.to_str().unwrap().to_owned()
+        };
+        assert_eq!(text(0), "Done.");
+        let missing = Errno::NOENT.raw_os_error();
+        assert!(text(-missing).starts_with("No segment of that name"));
+        assert_eq!(text(missing), text(-missing));
+        for odd in [c_int::MIN, c_int::MAX, -4095, 12345] {
+            assert!(!text(odd).is_empty());
+        }
+    }
+}

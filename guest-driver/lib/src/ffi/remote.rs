@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Imports: single loads and stores, and locks.
+
+use super::error::guard;
+use super::{Window, give, given, limit, missing, take, text};
+use crate::sync::{LockMemory, TicketLock};
+use crate::{Node, Remote, Result, Rights, Secret, State, Status, Word};
+use std::ffi::{c_char, c_int};
+use std::time::Duration;
+
+record! { IMPORT_STATE, "tg_state",
+    /// What has become of an import.
+    pub struct ImportState {
+        /// 1 while stores outrun the network: the next one waits.
+        pub congested: u8,
+        /// 1 after a store was lost, until tg_acknowledge; later stores are dropped.
+        pub cut: u8,
+        /// 1 if it is gone for good: touching it is SIGBUS. Import it again.
+        pub dead: u8,
+        /// Zero.
+        pub reserved: u8,
+        /// The first error since the last tg_acknowledge: TG_ERR_*, or TG_OK.
+        pub status: u32,
+    }
+}
+
+/// # Safety
+/// As the module says.
+unsafe fn put<T: Word>(remote: *const Remote, offset: u64, value: T) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        unsafe { given(remote, "the import")? }.put(offset, value)?;
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// As the module says.
+unsafe fn get<T: Word>(remote: *const Remote, offset: u64, value: *mut T) -> c_int {
+    guard(|| {
+        if value.is_null() {
+            return Err(missing("the place for the value"));
+        }
+        // SAFETY: the caller's promise.
+        let found = unsafe { given(remote, "the import")? }.get(offset)?;
+        // SAFETY: the caller's promise.
+        unsafe { value.write(found) };
+        Ok(0)
+    })
+}
+
+/// Stores what has become of an import.
+///
+/// # Safety
+/// As the module says.
+pub(super) unsafe fn state_of(state: *mut ImportState, action: impl FnOnce() -> Result<State>) -> c_int {
+    guard(|| {
+        if state.is_null() {
+            return Err(missing("the place for the state"));
+        }
+        let found = action()?;
+        let found = ImportState {
+            congested: found.congested.into(),
+            cut: found.cut.into(),
+            dead: found.dead.into(),
+            reserved: 0,
+            status: found.error.unwrap_or(Status::Ok) as u32,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { state.write(found) };
+        Ok(0)
+    })
+}
+
+/// Takes a ticket lock, which C unlocks; `ticket` is the caller's place for it, or null.
+pub(super) fn lock<M: LockMemory>(memory: &M, offset: u64, nanoseconds: i64, ticket: *mut u64) -> Result<c_int> {
+    if ticket.is_null() {
+        return Err(missing("the place for the ticket"));
+    }
+    let lock = TicketLock::new(memory, offset)?;
+    let guard = match limit(nanoseconds) {
+        Some(limit) => lock.lock_timeout(limit)?,
+        None => lock.lock()?,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { ticket.write(guard.ticket()) };
+    std::mem::forget(guard);
+    Ok(0)
+}
+
+functions! { IMPORTS;
+    /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has 16 bytes, or is NULL.
+    fn tg_import(
+        node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
+    ) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe {
+            give(remote, || {
+                let mut builder = given(node, "the node")?.import(id, text(name, "the name")?);
+                if rights != 0 {
+                    builder = builder.rights(Rights(rights));
+                }
+                if let Some(secret) = secret.cast::<Secret>().as_ref() {
+                    builder = builder.secret(*secret);
+                }
+                builder.open()
+            })
+        }
+    }
+
+    /// Closes an import after its outstanding stores.
+    fn tg_unimport(remote: *mut Remote) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { take(remote) }.map_or(Ok(()), Remote::close)?;
+            Ok(0)
+        })
+    }
+
+    /// Where the window of an import lies: for aligned words of 1, 2, 4 or 8 bytes, never for memcpy.
+    fn tg_remote_window(remote: *const Remote) -> Window {
+        // SAFETY: the caller's promise.
+        Window(unsafe { remote.as_ref() }.map_or(std::ptr::null_mut(), |r| r.as_ptr().cast()))
+    }
+
+    /// Bytes of an import.
+    fn tg_remote_size(remote: *const Remote) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { remote.as_ref() }.map_or(0, Remote::size)
+    }
+}
+
+words! { PUT: put(remote: *const Remote);
+    /// Stores with one instruction, and returns before the other node has the value.
+    tg_put8(value: u8);
+    /// See tg_put8.
+    tg_put16(value: u16);
+    /// See tg_put8.
+    tg_put32(value: u32);
+    /// See tg_put8.
+    tg_put64(value: u64);
+}
+
+words! { GET: get(remote: *const Remote);
+    /// Loads with one instruction, behind all earlier stores to that node. All ones may mean that it failed: see tg_state_of.
+    tg_get8(value: *mut u8);
+    /// See tg_get8.
+    tg_get16(value: *mut u16);
+    /// See tg_get8.
+    tg_get32(value: *mut u32);
+    /// See tg_get8.
+    tg_get64(value: *mut u64);
+}
+
+functions! { QUIET;
+    /// Returns when every earlier store to this import has been performed and acknowledged.
+    fn tg_quiet(remote: *const Remote) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(remote, "the import")? }.quiet()?;
+            Ok(0)
+        })
+    }
+
+    /// tg_quiet that gives up with -EAGAIN after so many nanoseconds; it may be called again.
+    fn tg_quiet_timeout(remote: *const Remote, nanoseconds: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(remote, "the import")? }.quiet_timeout(Duration::from_nanos(nanoseconds))?;
+            Ok(0)
+        })
+    }
+}
+
+functions! { STATE;
+    /// What has become of an import.
+    fn tg_state_of(remote: *const Remote, state: *mut ImportState) -> c_int {
+        // SAFETY: the caller's promise.
+        unsafe { state_of(state, || given(remote, "the import")?.state()) }
+    }
+
+    /// Clears the latched error of an import and goes on after a cut. Lost stores stay lost.
+    fn tg_acknowledge(remote: *const Remote) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            unsafe { given(remote, "the import")? }.acknowledge()?;
+            Ok(0)
+        })
+    }
+}
+
+functions! { LOCK;
+    /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
+    fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
+        // SAFETY: the caller's promise.
+        guard(|| lock(unsafe { given(remote, "the import")? }, offset, nanoseconds, ticket))
+    }
+
+    /// Waits for quiet of all imports of the node handle, then lets the next one in.
+    fn tg_unlock(remote: *const Remote, offset: u64, ticket: u64) -> c_int {
+        guard(|| {
+            // SAFETY: the caller's promise.
+            TicketLock::new(unsafe { given(remote, "the import")? }, offset)?.unlock(ticket)?;
+            Ok(0)
+        })
+    }
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests of all crates share. A dev-dependency everywhere: nothing shipped links it.
+//!
+//! - [`Rng`]: every random choice of a test, replayable from a seed.
+//! - [`seed`], [`Scale`], [`over_seeds`]: `TELEGRAPHOS_SEED` and `TELEGRAPHOS_SCALE`.
+//! - [`finds`], [`bug_table!`]: each deliberate bug is found by the check that names it.
+//! - [`eventually`]: waits with a deadline.
+//! - [`Daemon`]: a process that ends with its test.
+#![forbid(unsafe_code)]
+#![allow(clippy::panic, clippy::expect_used, reason = "a failure here is the failure of a test")]
+
+mod bugs;
+mod daemon;
+mod random;
+mod seeds;
+mod waits;
+
+pub use bugs::{finds, has_check};
+pub use daemon::Daemon;
+pub use random::{Number, Rng};
+pub use seeds::{Scale, over_seeds, over_seeds_on_all_processors, panic_message, scale, seed, seed_or, seeds};
+pub use waits::{PATIENCE, eventually};
