@@ -39,11 +39,11 @@ impl Shares {
         Shares { capacity, spenders, guaranteed, limit }
     }
 
-    /// Whether a spender may take one of `free` units, of units that come back without the name of the spender: `held` is the most that it
-    /// can have then, which is all that is known.
+    /// Whether a spender may take one of `free` units, of units that come back without the name of the spender: `held`
+    /// is the most that it can have then, which is all that is known.
     ///
-    /// Within its guarantee it takes any free unit, beyond that only what leaves every other spender's guarantee. So a spender within its
-    /// guarantee never depends on what the others hold, as long as all of them ask first.
+    /// Within its guarantee it takes any free unit, beyond that only what leaves every other spender's guarantee. So a
+    /// spender within its guarantee never depends on what the others hold, as long as all of them ask first.
     pub const fn admits(&self, free: u64, held: u64) -> bool {
         let own = held < self.guaranteed && free > 0;
         held < self.limit && (own || free > self.guaranteed.saturating_mul(self.spenders.saturating_sub(1)))
@@ -71,8 +71,9 @@ impl core::error::Error for Exhausted {}
 
 /// Units of one resource, by spender. A spender that holds none takes no memory.
 ///
-/// A request succeeds if the spender stays within [`Shares::limit`] and what it holds beyond its guarantee fits into the
-/// part of the capacity that is not guaranteed to any spender. So a spender within its guarantee never depends on the others.
+/// A request succeeds if the spender stays within [`Shares::limit`] and what it holds beyond its guarantee fits into
+/// the part of the capacity that is not guaranteed to any spender. So a spender within its guarantee never depends on
+/// the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account<K> {
     shares: Shares,

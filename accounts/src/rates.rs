@@ -5,7 +5,8 @@ use alloc::collections::BTreeMap;
 
 use crate::Rate;
 
-/// A [`Rate`] for each spender and one for all of them. Bounded: it remembers `spenders` of them; those beyond share the rate of all.
+/// A [`Rate`] for each spender and one for all of them. Bounded: it remembers `spenders` of them; those beyond share
+/// the rate of all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates<K> {
     each: Rate,
@@ -22,7 +23,8 @@ impl<K: Ord> Rates<K> {
         Rates { each, all, spenders, used: BTreeMap::new(), refused: 0 }
     }
 
-    /// Takes one event of a spender at `now` (microseconds); false if its rate or that of all is exceeded, and nothing is taken.
+    /// Takes one event of a spender at `now` (microseconds); false if its rate or that of all is exceeded, and nothing
+    /// is taken.
     pub fn take(&mut self, spender: K, now: u64) -> bool {
         if !self.used.contains_key(&spender) && self.used.len() >= self.spenders {
             // A full bucket says no more than none.

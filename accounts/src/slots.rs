@@ -8,9 +8,9 @@ use crate::{Account, Exhausted, Shares};
 /// Slots by name, each on the account of a spender; names rise with age, the oldest is the lowest. For what
 /// unidentified parties hold and may lose: connections before their first frame, handshakes.
 ///
-/// Where a share is used up a newcomer displaces an old slot: the oldest of its own spender if that has reached its limit or has as many
-/// as any other, or else the oldest of one that has most. So a spender with few slots keeps them whatever others do, and one with many
-/// takes from itself.
+/// Where a share is used up a newcomer displaces an old slot: the oldest of its own spender if that has reached its
+/// limit or has as many as any other, or else the oldest of one that has most. So a spender with few slots keeps them
+/// whatever others do, and one with many takes from itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slots<S, N> {
     account: Account<S>,

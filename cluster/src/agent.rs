@@ -22,8 +22,8 @@ pub(crate) struct Line(Arc<Shared>);
 struct Shared {
     node: usize,
     socket: UnixStream,
-    /// Held while one frame goes out whole. Apart from `state`: an agent whose output is not read reads no input, so the
-    /// reader must get on while a writer waits.
+    /// Held while one frame goes out whole. Apart from `state`: an agent whose output is not read reads no input, so
+    /// the reader must get on while a writer waits.
     turn: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
@@ -407,8 +407,8 @@ impl GuestCommand {
     }
 }
 
-/// A command that runs in a guest. Killed when dropped before its end. While its output is neither taken nor the command
-/// dropped, the guest's other commands may be held up behind it.
+/// A command that runs in a guest. Killed when dropped before its end. While its output is neither taken nor the
+/// command dropped, the guest's other commands may be held up behind it.
 #[derive(Debug)]
 pub struct Running {
     node: usize,
@@ -494,7 +494,8 @@ impl Running {
         }
     }
 
-    /// The next line it writes; nothing if it has ended, or wrote none before `end`. [`Running::ended`] tells these apart.
+    /// The next line it writes; nothing if it has ended, or wrote none before `end`. [`Running::ended`] tells these
+    /// apart.
     fn line_before(&mut self, end: Instant) -> Result<Option<OutputLine>> {
         loop {
             if let Some(line) = self.ready.pop_front() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards without virtual machines: one fabric process or several, and a HIB process for each node, driven by test clients of this process.
+//! Boards without virtual machines: one fabric process or several, and a HIB process for each node, driven by test
+//! clients of this process.
 
 use crate::cluster::{hib_options, log_dir, option};
 use crate::guest::wait_for_socket;
@@ -56,10 +57,12 @@ pub(crate) fn start_hib(node: usize, socket: &Path, fabric: &Path, options: &[St
 /// How long a board may take to begin.
 const PROMPT: Duration = Duration::from_secs(30);
 
-/// Several fabric processes of one fabric, each with one switch and in a network namespace of its own, joined in a row by trunks.
+/// Several fabric processes of one fabric, each with one switch and in a network namespace of its own, joined in a row
+/// by trunks.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// From the left to the right: the name of process and switch, and the switch's nodes. The nodes are those from 0 on, in this order.
+    /// From the left to the right: the name of process and switch, and the switch's nodes. The nodes are those from 0
+    /// on, in this order.
     pub switches: Vec<(&'static str, Range<usize>)>,
     /// What carries the trunks: `udp` or `quic`.
     pub transport: &'static str,
@@ -144,8 +147,9 @@ pub struct Boards {
 }
 
 impl Boards {
-    /// Starts so many; each has joined and has memory, and context 0 is open. `options` are those of one node's HIB, name and value. Of
-    /// `settings` those count that are not about guests. If links are counted, two threads of this process pass on every packet.
+    /// Starts so many; each has joined and has memory, and context 0 is open. `options` are those of one node's HIB,
+    /// name and value. Of `settings` those count that are not about guests. If links are counted, two threads of this
+    /// process pass on every packet.
     pub fn start(
         settings: &Settings,
         progress: Mode,

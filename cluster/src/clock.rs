@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rate of the clock that guests under TCG see.
 //!
-//! Such a guest reads the host's own time stamp counter. At boot its kernel measures the rate against emulated timers, which come late when the host
-//! is busy: clocks that run three times too fast have been seen, and every timeout in the guest with them. So it is told.
+//! Such a guest reads the host's own time stamp counter. At boot its kernel measures the rate against emulated timers,
+//! which come late when the host is busy: clocks that run three times too fast have been seen, and every timeout in the
+//! guest with them. So it is told.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Virtual clusters: a fabric process, a HIB process and a stock QEMU for each node, booted in parallel and wholly in the
-//! care of one harness process.
+//! Virtual clusters: a fabric process, a HIB process and a stock QEMU for each node, booted in parallel and wholly in
+//! the care of one harness process.
 //!
 //! ```no_run
 //! # fn main() -> telegraphos_cluster::Result<()> {
@@ -23,8 +23,8 @@
 //! - `process` and `rundir` make sure that nothing outlives the harness: children die with it, its directory is removed
 //!   by it or by the next one.
 //!
-//! HIB and fabric run in this same executable, started again with a hidden first argument. A program that boots clusters
-//! therefore begins its `main` with [`reexecuted`].
+//! HIB and fabric run in this same executable, started again with a hidden first argument. A program that boots
+//! clusters therefore begins its `main` with [`reexecuted`].
 
 mod agent;
 mod boards;

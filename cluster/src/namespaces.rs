@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Network namespaces with cables (veth pairs) between them: a small internet of its own for fabric processes.
 //!
-//! They have no names anywhere: what keeps them alive are descriptors of this process and the processes inside. So nothing is left when
-//! those end, however they end. Without root they are made inside one user namespace, in which this user is root.
+//! They have no names anywhere: what keeps them alive are descriptors of this process and the processes inside. So
+//! nothing is left when those end, however they end. Without root they are made inside one user namespace, in which
+//! this user is root.
 
 use crate::process::Process;
 use crate::{Error, Result, boards};

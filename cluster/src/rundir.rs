@@ -160,8 +160,8 @@ impl MachineLock {
     }
 }
 
-/// Opens the lock, whoever made it. Reading suffices for a lock; the kernel refuses `O_CREAT` on another user's file in a
-/// shared directory, so making it is a step of its own.
+/// Opens the lock, whoever made it. Reading suffices for a lock; the kernel refuses `O_CREAT` on another user's file in
+/// a shared directory, so making it is a step of its own.
 fn open_lock(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     loop {

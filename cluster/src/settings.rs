@@ -100,7 +100,8 @@ impl Settings {
         toml::from_str(&text).map_err(|e| Error::Usage(format!("{}: {}", path.display(), e.to_string().trim_end())))
     }
 
-    /// These choices, and those of `base` where nothing is chosen. Options of HIB and fabric add up; the last one counts.
+    /// These choices, and those of `base` where nothing is chosen. Options of HIB and fabric add up; the last one
+    /// counts.
     pub fn over(self, base: Settings) -> Settings {
         let add = |mut first: Vec<(String, String)>, then: Vec<(String, String)>| {
             first.retain(|(name, _)| !then.iter().any(|(other, _)| other == name));

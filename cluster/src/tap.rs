@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts every packet on the link between a board and the fabric, exactly, without either knowing: it stands between their sockets and
-//! passes on what it has read.
+//! Counts every packet on the link between a board and the fabric, exactly, without either knowing: it stands between
+//! their sockets and passes on what it has read.
 
 use crate::{Error, Result, interrupt};
 use std::io::{self, Read, Write};

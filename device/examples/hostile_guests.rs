@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a hostile guest does to others: two boards exchange stores and loads, and a third board's guest attacks, each board and the fabric a
-//! process of its own.
+//! What a hostile guest does to others: two boards exchange stores and loads, and a third board's guest attacks, each
+//! board and the fabric a process of its own.
 //!
-//! `cargo run --release -p telegraphos-device --example hostile_guests [ROUNDS]`. Latencies of the honest pair, in microseconds: medians with the
-//! attack, beside medians in which the attacker keeps as many processors busy without its board. The two take turns.
+//! `cargo run --release -p telegraphos-device --example hostile_guests [ROUNDS]`. Latencies of the honest pair, in
+//! microseconds: medians with the attack, beside medians in which the attacker keeps as many processors busy without
+//! its board. The two take turns.
 // An example fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the server costs, without a VM: two boards, a fabric between them (each a thread of this process), a client in QEMU's place.
+//! What the server costs, without a VM: two boards, a fabric between them (each a thread of this process), a client in
+//! QEMU's place.
 //!
-//! `cargo run --release -p telegraphos-device --example speed [--spin-us N]`. Wall time; compare rows of one run, not of two.
+//! `cargo run --release -p telegraphos-device --example speed [--spin-us N]`. Wall time; compare rows of one run, not
+//! of two.
 // An example fails by panicking, its helpers too.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

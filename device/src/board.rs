@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One board: the pure core with its guest memory, config space and interrupts around it. Performs the core's actions at once.
+//! One board: the pure core with its guest memory, config space and interrupts around it. Performs the core's actions
+//! at once.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other end of the socket: what QEMU and a guest's kernel are to a board, in miniature. Tests and benchmarks drive real boards with
-//! it, without a virtual machine.
+//! The other end of the socket: what QEMU and a guest's kernel are to a board, in miniature. Tests and benchmarks drive
+//! real boards with it, without a virtual machine.
 //!
-//! [`Client`] speaks vfio-user, [`Guest`] does what the driver does: shares memory, programs the board, gives admin commands.
+//! [`Client`] speaks vfio-user, [`Guest`] does what the driver does: shares memory, programs the board, gives admin
+//! commands.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -329,8 +330,8 @@ pub fn memfd(size: u64) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// What a guest's kernel does with its board, with the memory of a guest and one process (context 0). `C` is a [`Client`], or
-/// something around it.
+/// What a guest's kernel does with its board, with the memory of a guest and one process (context 0). `C` is a
+/// [`Client`], or something around it.
 #[derive(Debug)]
 pub struct Guest<C = Client> {
     /// The connection to the board.
@@ -505,7 +506,8 @@ impl<C: AsMut<Client>> Guest<C> {
         .map(drop)
     }
 
-    /// Makes export page `page` of this node a copy of `home`'s, or the home if it is that. Waits while the home's node is not yet known.
+    /// Makes export page `page` of this node a copy of `home`'s, or the home if it is that. Waits while the home's node
+    /// is not yet known.
     pub fn replicate(&mut self, page: u32, mode: u32, home: &Pages) -> Result<()> {
         let set = ReplicaCommand {
             opcode: admin::REPLICA_SET,
@@ -548,8 +550,9 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(ours.then(|| Status::from_u16((word >> context::COOKIE_BITS) as u16)))
     }
 
-    /// Launches a fetch-and-add to the 8-byte word `offset` bytes into window slot `window_slot` of `node`, in slot `slot` (1 to 63; 0 is for
-    /// [`Guest::quiet`]) of context 0; gives the cookie for [`Guest::done`]. The sum's old value is then [`Guest::previous`].
+    /// Launches a fetch-and-add to the 8-byte word `offset` bytes into window slot `window_slot` of `node`, in slot
+    /// `slot` (1 to 63; 0 is for [`Guest::quiet`]) of context 0; gives the cookie for [`Guest::done`]. The sum's old
+    /// value is then [`Guest::previous`].
     pub fn begin_add(&mut self, slot: u8, node: NodeId, window_slot: u16, offset: u64, operand: u64) -> Result<u64> {
         self.cookie += 1;
         let cookie = self.cookie;
@@ -590,7 +593,8 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(events)
     }
 
-    /// Makes export page `page` a queue with a buffer of so many words of 8 bytes at DMA address `address`, for every node.
+    /// Makes export page `page` a queue with a buffer of so many words of 8 bytes at DMA address `address`, for every
+    /// node.
     pub fn queue(&mut self, node: NodeId, page: u32, words: u16, address: u64) -> Result<Queue> {
         let invalid = ClientError::Failed { opcode: admin::QUEUE_SET, status: Status::Invalid };
         let shape = Shape::new(words.into(), 8).ok_or(invalid)?;
@@ -611,8 +615,8 @@ impl<C: AsMut<Client>> Guest<C> {
         Ok(Queue { pages: Pages { node, page, count: 1, length: shape.bytes(), generation }, address, head })
     }
 
-    /// Takes all elements out of a queue, oldest first. To be called after [`Guest::events`]: `overflowed` says whether one of them was
-    /// that the queue is full; then the queue goes on.
+    /// Takes all elements out of a queue, oldest first. To be called after [`Guest::events`]: `overflowed` says whether
+    /// one of them was that the queue is full; then the queue goes on.
     pub fn dequeue(&mut self, queue: &mut Queue, overflowed: bool, elements: &mut Vec<u64>) -> Result<()> {
         let word = self.load64(queue.address)?;
         let broken = ClientError::Failed { opcode: admin::QUEUE_SET, status: Status::QueueHeader };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board's PCI config space, built from its parts.
 //!
-//! A byte has a value and a mask of the bits that software may write. QEMU emulates BARs and the MSI registers on top of this
-//! (it sizes and places them itself); what it passes through is mostly the command register.
+//! A byte has a value and a mask of the bits that software may write. QEMU emulates BARs and the MSI registers on top
+//! of this (it sizes and places them itself); what it passes through is mostly the command register.
 
 use rustix::io::Errno;
 
-/// Bytes of the config space of a conventional PCI function. No extended capability needs the other 3840, and a function without a
-/// PCI Express capability can be plugged into any slot, root ports included.
+/// Bytes of the config space of a conventional PCI function. No extended capability needs the other 3840, and a
+/// function without a PCI Express capability can be plugged into any slot, root ports included.
 pub const SIZE: usize = 256;
 
 const COMMAND: usize = 0x04;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same board behind the crate `vfio_user` (`--server crate`), for comparison and conformance tests.
 //!
-//! The crate's loop is synchronous, so there are two threads around one board and a lock: the crate's, which waits in a load until
-//! it is answered, and one for the fabric and the clock, which meanwhile serves what other nodes ask. Limits that come from the
-//! crate: a client that breaks the protocol can end its connection or make its loop panic (caught here), errors reach the
-//! client without errno, messages are served one system call each, at most one descriptor per message is announced, and a connected client
-//! can only be left by ending the process.
+//! The crate's loop is synchronous, so there are two threads around one board and a lock: the crate's, which waits in a
+//! load until it is answered, and one for the fabric and the clock, which meanwhile serves what other nodes ask. Limits
+//! that come from the crate: a client that breaks the protocol can end its connection or make its loop panic (caught
+//! here), errors reach the client without errno, messages are served one system call each, at most one descriptor per
+//! message is announced, and a connected client can only be left by ending the process.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};

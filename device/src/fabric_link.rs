@@ -242,8 +242,8 @@ impl FabricLink {
             }
             (Frame::Refuse { reason, offered, expected }, up) => {
                 let why = explain(self.node, reason, offered, expected);
-                // The fabric thinks that this board hangs, or hung: what happened is told to the peers; it comes back as a new life.
-                // Nor does it keep a guest that resets its device in a loop from coming back, later.
+                // The fabric thinks that this board hangs, or hung: what happened is told to the peers; it comes back
+                // as a new life. Nor does it keep a guest that resets its device in a loop from coming back, later.
                 if matches!(reason, Refusal::Silent | Refusal::Rate) {
                     if self.lose(now, &why) {
                         event(Event::LinkDown);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A tiny second process that hangs up on QEMU properly if this one is killed.
 //!
-//! Linux resets a Unix socket that is closed with unread messages in it, and QEMU (11.1) aborts, with the guest in it, when
-//! the socket of a vfio-user device is reset; of one that just ends it takes note and goes on. A killed process cannot read
-//! what is left. So the guard holds a copy of the connection's descriptor, sleeps until this process is gone, and hangs up
-//! as [`hang_up`] does.
+//! Linux resets a Unix socket that is closed with unread messages in it, and QEMU (11.1) aborts, with the guest in it,
+//! when the socket of a vfio-user device is reset; of one that just ends it takes note and goes on. A killed process
+//! cannot read what is left. So the guard holds a copy of the connection's descriptor, sleeps until this process is
+//! gone, and hangs up as [`hang_up`] does.
 #![allow(unsafe_code)]
 
 use std::io::{IoSlice, IoSliceMut};

@@ -2,20 +2,20 @@
 //! How fast the guest's messages are taken in: when its socket has run dry, and when it is left alone for a while.
 //!
 //! QEMU queues posted stores without bound, and the board takes them in at once: it stops the guest, not the socket
-//! (`docs/architecture.md`, "Back-pressure"). A process that was not scheduled for seconds finds all that the guest has posted meanwhile, though.
-//! While its reserve is nearly full, the socket is not read, so that the network's pace is the intake's; but a load may wait behind the
-//! stores: it is no older than the last moment at which the socket was seen empty. So the pause ends while there is still time to take in
-//! the rest and to serve a load.
+//! (`docs/architecture.md`, "Back-pressure"). A process that was not scheduled for seconds finds all that the guest has
+//! posted meanwhile, though. While its reserve is nearly full, the socket is not read, so that the network's pace is
+//! the intake's; but a load may wait behind the stores: it is no older than the last moment at which the socket was
+//! seen empty. So the pause ends while there is still time to take in the rest and to serve a load.
 
 /// QEMU's `x-msg-timeout` in microseconds: a load that is answered later ends the device.
 const MESSAGE_TIMEOUT: u64 = 5_000_000;
 /// Of that, what taking in the rest may take: more than a million messages.
 const REST: u64 = 1_500_000;
-/// Guest messages that fit into the socket between QEMU and the board at least: fewer than these since it was last seen empty
-/// means that QEMU holds none back.
+/// Guest messages that fit into the socket between QEMU and the board at least: fewer than these since it was last seen
+/// empty means that QEMU holds none back.
 const SOCKET_MESSAGES: u32 = 128;
-/// After more than that, the socket counts as dry only when it has been empty for this long (microseconds): QEMU refills it from
-/// a queue of its own a wake-up later.
+/// After more than that, the socket counts as dry only when it has been empty for this long (microseconds): QEMU
+/// refills it from a queue of its own a wake-up later.
 const DRY_AFTER: u64 = 2_000;
 
 /// The intake of one client. Times are microseconds of a monotonic clock.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Interrupt vectors and their event descriptors.
 //!
-//! A trigger that finds no descriptor, or a masked vector, is remembered and delivered when that changes: QEMU attaches descriptors
-//! when the guest enables MSI, maybe after the board had something to say.
+//! A trigger that finds no descriptor, or a masked vector, is remembered and delivered when that changes: QEMU attaches
+//! descriptors when the guest enables MSI, maybe after the board had something to say.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,7 +19,8 @@ const COUNTS: [(u32, u32); 2] = [(MSI, 1), (MSIX, 1)];
 pub const MSI: u32 = 1;
 /// Interrupt index of MSI-X.
 pub const MSIX: u32 = 2;
-/// Interrupt index of unrecoverable errors. The board has one vector there and never raises it: without, QEMU warns about it.
+/// Interrupt index of unrecoverable errors. The board has one vector there and never raises it: without, QEMU warns
+/// about it.
 pub const ERROR: u32 = 3;
 
 #[derive(Debug)]

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Guest memory: what the client shared for DMA, and the only code that touches it.
 //!
-//! A map with a file is mapped shared; a map without one (or with something that is no file) is remembered as *private*,
-//! and an access to it fails with [`Status::PrivateMemory`], whose text names the QEMU option that is missing. Every address is looked
-//! up here at the moment of its access and must lie, with its whole size, within one map.
+//! A map with a file is mapped shared; a map without one (or with something that is no file) is remembered as
+//! *private*, and an access to it fails with [`Status::PrivateMemory`], whose text names the QEMU option that is
+//! missing. Every address is looked up here at the moment of its access and must lie, with its whole size, within one
+//! map.
 //!
-//! An access is one atomic operation of its size, a load with acquire and a store with release ordering. The guest's processors
-//! touch the same bytes at the same time; they are outside the language's memory model, and on the machines this runs on an
-//! aligned access of up to 8 bytes is single-copy atomic for them too.
+//! An access is one atomic operation of its size, a load with acquire and a store with release ordering. The guest's
+//! processors touch the same bytes at the same time; they are outside the language's memory model, and on the machines
+//! this runs on an aligned access of up to 8 bytes is single-copy atomic for them too.
 //!
-//! What remains: a client that shrinks a file after sharing it makes this process fault. QEMU seals its memfds against that
-//! (`memory-backend-memfd`, the default); for other backends the host user is trusted, see `docs/security.md`.
+//! What remains: a client that shrinks a file after sharing it makes this process fault. QEMU seals its memfds against
+//! that (`memory-backend-memfd`, the default); for other backends the host user is trusted, see `docs/security.md`.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -29,10 +30,12 @@ use telegraphos_wire::{AtomicOp, Block, Status};
 use crate::vfio::Refused;
 use crate::vfio::message::{DmaMap, DmaUnmap, dma_map, dma_unmap};
 
-/// Most maps at once. Linux allows a process 65530 mappings (`vm.max_map_count`), its heap and its threads' stacks among them: one that
-/// has them all cannot get memory any more. QEMU has some tens; with a virtual IOMMU it has one for each range the guest maps.
+/// Most maps at once. Linux allows a process 65530 mappings (`vm.max_map_count`), its heap and its threads' stacks
+/// among them: one that has them all cannot get memory any more. QEMU has some tens; with a virtual IOMMU it has one
+/// for each range the guest maps.
 const MAX_MAPS: usize = 32_768;
-/// Bytes that may be mapped in all, if nothing else is said: an eighth of a process's addresses, and more than any guest has.
+/// Bytes that may be mapped in all, if nothing else is said: an eighth of a process's addresses, and more than any
+/// guest has.
 pub const DEFAULT_LIMIT: u64 = 16 << 40;
 const PAGE: u64 = 4096;
 
@@ -44,8 +47,8 @@ struct Mapping {
     writable: bool,
 }
 
-// SAFETY: the mapping is plain memory that belongs to this value alone in this process; which thread uses or unmaps it does
-// not matter.
+// SAFETY: the mapping is plain memory that belongs to this value alone in this process; which thread uses or unmaps it
+// does not matter.
 unsafe impl Send for Mapping {}
 // SAFETY: a shared reference allows only atomic operations on that memory.
 unsafe impl Sync for Mapping {}
@@ -101,8 +104,9 @@ impl Mapping {
         }
         let at = self.at(offset, usize::from(size))?;
         match size {
-            // SAFETY: `at` checked bounds and alignment relative to the page-aligned base, the mapping is writable and lives
-            // as long as `self`. Other readers and writers (the guest) may race, which is why the access is atomic.
+            // SAFETY: `at` checked bounds and alignment relative to the page-aligned base, the mapping is writable and
+            // lives as long as `self`. Other readers and writers (the guest) may race, which is why the access is
+            // atomic.
             1 => unsafe { AtomicU8::from_ptr(at) }.store(value as u8, Ordering::Release),
             // SAFETY: as above.
             2 => unsafe { AtomicU16::from_ptr(at.cast()) }.store(value as u16, Ordering::Release),
@@ -150,8 +154,8 @@ impl Mapping {
         let end = start.checked_add(length as usize).filter(|end| *end <= self.len)?;
         let mut bytes = vec![0; length as usize];
         for (at, piece) in pieces(start, end) {
-            // SAFETY: `pieces` stays within start..end, which lies within the mapping, and gives 8 bytes only where they are
-            // aligned. The guest may write meanwhile, which is why each access is atomic.
+            // SAFETY: `pieces` stays within start..end, which lies within the mapping, and gives 8 bytes only where
+            // they are aligned. The guest may write meanwhile, which is why each access is atomic.
             unsafe {
                 let address = self.base.as_ptr().add(at);
                 if piece == 8 {
@@ -202,8 +206,8 @@ fn pieces(start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping any more. An error would mean
-        // that they are not, which cannot be; there is nothing to do about it either.
+        // SAFETY: base and len are those of the mmap in `new`, and nothing refers to the mapping any more. An error
+        // would mean that they are not, which cannot be; there is nothing to do about it either.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -234,8 +238,8 @@ pub enum Mapped {
 
 /// What the guest shares with the board.
 ///
-/// Each map of a file takes as many of this process's addresses, of which there are 2^47: with too few left the next allocation
-/// would end the process. So all maps together are on an account.
+/// Each map of a file takes as many of this process's addresses, of which there are 2^47: with too few left the next
+/// allocation would end the process. So all maps together are on an account.
 #[derive(Debug)]
 pub struct GuestMemory {
     maps: BTreeMap<u64, Map>,
@@ -332,8 +336,8 @@ impl GuestMemory {
         Ok(mapped)
     }
 
-    /// Removes the maps that lie within a range (all of them with [`dma_unmap::ALL`]), and returns how many bytes those were.
-    /// A range that cuts a map in two is refused, as the kernel does.
+    /// Removes the maps that lie within a range (all of them with [`dma_unmap::ALL`]), and returns how many bytes those
+    /// were. A range that cuts a map in two is refused, as the kernel does.
     pub fn unmap(&mut self, unmap: &DmaUnmap) -> Result<u64, Refused> {
         if unmap.flags & dma_unmap::ALL != 0 {
             let bytes = self.maps.values().map(|m| m.size).fold(0, u64::wrapping_add);
@@ -415,7 +419,8 @@ impl GuestMemory {
     }
 }
 
-/// Copies a command word by word; the driver does not write it meanwhile, and if a hostile one does it gets what it wrote.
+/// Copies a command word by word; the driver does not write it meanwhile, and if a hostile one does it gets what it
+/// wrote.
 fn command(mapping: &Mapping, offset: u64) -> Option<Command> {
     const WORDS: usize = size_of::<Command>() / 8;
     let mut words = [0u64; WORDS];
@@ -573,7 +578,8 @@ mod tests {
             assert_eq!(map(&mut memory, n), wanted, "map {n}");
         }
         assert_eq!((memory.len() as u64, memory.mapped()), (fit, fit * SIZE));
-        // What is left is enough for everything else, and what is unmapped can be mapped again. Memory without a file takes none.
+        // What is left is enough for everything else, and what is unmapped can be mapped again. Memory without a file
+        // takes none.
         drop(vec![1u8; 64 << 20]);
         memory.map(&request(100 * SIZE, SIZE, RW), None).unwrap();
         let unmap = DmaUnmap { argsz: 24, flags: 0, address: 0, size: SIZE };

@@ -89,15 +89,16 @@ pub struct Settings {
     /// Elements of others that this node can hold in all; an import that finds no room is refused [default: 8192]
     #[arg(long, value_name = "N")]
     pub holds: Option<u32>,
-    /// Counters of own stores to copies of replicated pages that have not come back, one for each aligned 8-byte word; a
-    /// store that finds none free waits, 1 to 1024 [default: 32]
+    /// Counters of own stores to copies of replicated pages that have not come back, one for each aligned 8-byte word;
+    /// a store that finds none free waits, 1 to 1024 [default: 32]
     #[arg(long, value_name = "N")]
     pub pending_writes: Option<u16>,
-    /// Longest wait for a copy of a replicated page to acknowledge a store, or for a home to fill a copy, in milliseconds, 10 to
-    /// 60000; after that the copy is dropped from the page [default: 5000]
+    /// Longest wait for a copy of a replicated page to acknowledge a store, or for a home to fill a copy, in
+    /// milliseconds, 10 to 60000; after that the copy is dropped from the page [default: 5000]
     #[arg(long, value_name = "MS")]
     pub replica_limit_ms: Option<u64>,
-    /// Has the switch copy what goes to all copies of a page; else a packet for each copy leaves this board [default: true]
+    /// Has the switch copy what goes to all copies of a page; else a packet for each copy leaves this board [default:
+    /// true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub fanout_by_switch: Option<bool>,
     /// MSI-X instead of MSI; QEMU up to 11.1.3 aborts when such a device is unplugged

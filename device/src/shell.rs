@@ -8,9 +8,10 @@
 //!   shutdown ─┘
 //! ```
 //!
-//! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then sends what
-//! came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for ever. A turn is short whatever a guest
-//! does: its messages are served for at most 200 us, and of its copies a few blocks are moved.
+//! Each turn of the loop tells the core the time, then serves one batch of each connection that has something, and then
+//! sends what came of it in one send per connection. Nothing blocks but the poll, and with nothing to do it blocks for
+//! ever. A turn is short whatever a guest does: its messages are served for at most 200 us, and of its copies a few
+//! blocks are moved.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -92,7 +93,8 @@ impl ShutdownHandle {
     }
 }
 
-/// Microseconds for which messages of the guest are served in one turn of the loop: what others ask of this board waits no longer.
+/// Microseconds for which messages of the guest are served in one turn of the loop: what others ask of this board waits
+/// no longer.
 const TURN: u64 = 200;
 /// Messages between looks at the clock.
 const LOOK_EVERY: u32 = 16;
@@ -150,8 +152,8 @@ impl HibServer {
         HibServer::bind_with(config, ShutdownHandle::new()?)
     }
 
-    /// As [`HibServer::bind`], but stopped by a handle that exists already: a signal handler that is to remove the socket has to
-    /// stand before there is one.
+    /// As [`HibServer::bind`], but stopped by a handle that exists already: a signal handler that is to remove the
+    /// socket has to stand before there is one.
     pub fn bind_with(config: Config, shutdown: ShutdownHandle) -> Result<HibServer, ServeError> {
         let Config { socket, fabric, hib, spin, dma_limit } = config;
         let listener = Listener::bind(&socket, "--socket")?;
@@ -453,7 +455,8 @@ impl HibServer {
 
     fn client_gone(&mut self, why: &str) {
         self.client = None;
-        // One that never introduced itself (somebody looked whether we are alive) was no QEMU, and the board has not changed.
+        // One that never introduced itself (somebody looked whether we are alive) was no QEMU, and the board has not
+        // changed.
         if self.session.negotiated() {
             info!("QEMU has gone ({why}); ready for the next one");
             self.board.client_gone();

@@ -154,8 +154,9 @@ fn e19_stores_and_loads_cross_both_ways_and_quiet_waits_for_them() {
     both_ways(&mut n0.guest(), 0, &mut n1.guest(), 1);
 }
 
-/// A board that is not scheduled for a while finds more posted stores than its reserve takes, and the network is slower than its guest. It
-/// takes them in at the network's pace: none is lost, the order stays, and a load behind them has its answer in time.
+/// A board that is not scheduled for a while finds more posted stores than its reserve takes, and the network is slower
+/// than its guest. It takes them in at the network's pace: none is lost, the order stays, and a load behind them has
+/// its answer in time.
 #[test]
 fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace() {
     use rustix::process::{Pid, Signal, kill_process};
@@ -192,8 +193,9 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
     assert_eq!(b.peek64(MEMORY + 8 * ((STORES - 1) % 8192)), STORES);
 }
 
-/// Three boards with copies of one page, over the switch that copies what the home sends: whatever is stored where, all have it when
-/// quiet is done (SPEC items 23 to 25, E19). The switch would throw a home out that multicasts to a group it has not named.
+/// Three boards with copies of one page, over the switch that copies what the home sends: whatever is stored where, all
+/// have it when quiet is done (SPEC items 23 to 25, E19). The switch would throw a home out that multicasts to a group
+/// it has not named.
 #[test]
 fn e19_stores_to_a_replicated_page_reach_every_copy() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an honest pair of nodes notices of a hostile one: round trips and stores a second through the real process, with a hostile process
-//! and, in turn with that, with nobody else and with a process that merely uses a processor. The latter two differ: where a processor sleeps
-//! between two packets, to wake it takes longer than all else.
+//! What an honest pair of nodes notices of a hostile one: round trips and stores a second through the real process,
+//! with a hostile process and, in turn with that, with nobody else and with a process that merely uses a processor. The
+//! latter two differ: where a processor sleeps between two packets, to wake it takes longer than all else.
 //!
 //! `cargo run --release -p telegraphos-fabric --example hostile_nodes -- [--fabric PATH] [--rounds N] [--slice-ms MS] [ATTACK..]`
 #![allow(clippy::print_stdout, reason = "it prints a table")]

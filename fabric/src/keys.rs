@@ -106,8 +106,8 @@ fn valid_for(params: &mut CertificateParams, days: i64) {
     params.not_after = now.saturating_add(Duration::days(days));
 }
 
-/// What the CA of `key` is. Its name comes from its key, so that it need not be read from its certificate, and no two clusters have
-/// the same.
+/// What the CA of `key` is. Its name comes from its key, so that it need not be read from its certificate, and no two
+/// clusters have the same.
 fn authority(key: &KeyPair) -> CertificateParams {
     // The start of a point's encoding says how it is encoded.
     let id: String = key.public_key_raw().iter().skip(1).take(8).map(|byte| format!("{byte:02x}")).collect();

@@ -7,11 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::libc;
 
-/// The process that connected, by its id as the kernel says (`SO_PEERCRED`); 0 where it cannot be seen from here, or is not known.
+/// The process that connected, by its id as the kernel says (`SO_PEERCRED`); 0 where it cannot be seen from here, or is
+/// not known.
 pub(crate) fn process(stream: BorrowedFd<'_>) -> u32 {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, for it is borrowed; the kernel writes at most `length` bytes, which is the size of `credentials`.
+    // SAFETY: the descriptor is open, for it is borrowed; the kernel writes at most `length` bytes, which is the size
+    // of `credentials`.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

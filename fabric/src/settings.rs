@@ -42,17 +42,20 @@ pub struct Settings {
     /// Replies of one node that may wait for one other [default: twice what the credits of both allow]
     #[arg(long, value_name = "N")]
     pub reply_limit: Option<u32>,
-    /// Switches and trunks: a TOML file that all fabric processes share, or tree:4x2, mesh:4x4, torus:4x4 [default: star]
+    /// Switches and trunks: a TOML file that all fabric processes share, or tree:4x2, mesh:4x4, torus:4x4 [default:
+    /// star]
     #[arg(long, value_name = "FILE|TOPOLOGY")]
     pub topology: Option<String>,
     /// Which process of the topology file this is
     #[arg(long, value_name = "NAME")]
     pub process: Option<String>,
-    /// What is wrong with links or trunks, as NAME=PLAN: `node:3=rate=1MB/s`, `trunk:a-b=loss=5% corrupt=1%`, `*=latency=2ms`
+    /// What is wrong with links or trunks, as NAME=PLAN: `node:3=rate=1MB/s`, `trunk:a-b=loss=5% corrupt=1%`,
+    /// `*=latency=2ms`
     #[arg(long, value_name = "NAME=PLAN")]
     #[serde(default)]
     pub fault: Vec<String>,
-    /// A TOML file of faults that come and go: `[[event]]` with `at = "5s"`, `link = "trunk:a-b"`, `set = "down"` or `clear = true`
+    /// A TOML file of faults that come and go: `[[event]]` with `at = "5s"`, `link = "trunk:a-b"`, `set = "down"` or
+    /// `clear = true`
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
     /// Seed of all faults: the same seed gives the same faults [default: 0]
@@ -61,7 +64,8 @@ pub struct Settings {
     /// Write all frames of links and trunks to a pcapng file, for Wireshark and `telegraphos replay`
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Capture only these: `node:3`, `trunk:0-1` (switch 0's end of its trunk to 1), `switch:0`; such a capture cannot be replayed
+    /// Capture only these: `node:3`, `trunk:0-1` (switch 0's end of its trunk to 1), `switch:0`; such a capture cannot
+    /// be replayed
     #[arg(long, value_name = "LINK")]
     #[serde(default)]
     pub capture_link: Vec<String>,
@@ -83,13 +87,16 @@ pub struct Settings {
     /// Allows trunks by plain UDP beyond the loopback: neither encrypted nor authenticated
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub insecure_trunks: Option<bool>,
-    /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default: 10000]
+    /// Milliseconds after which a HIB or trunk that says nothing, not even when asked, is given up; 0: never [default:
+    /// 10000]
     #[arg(long, value_name = "MS")]
     pub silence_ms: Option<u64>,
-    /// Milliseconds after which a HIB or trunk is given up that makes no room while packets wait for it; 0: never [default: 60000]
+    /// Milliseconds after which a HIB or trunk is given up that makes no room while packets wait for it; 0: never
+    /// [default: 60000]
     #[arg(long, value_name = "MS")]
     pub stall_ms: Option<u64>,
-    /// Control socket to create (mode 0600), for telegraphos ctl and top; none: no such socket [default: --listen with .control]
+    /// Control socket to create (mode 0600), for telegraphos ctl and top; none: no such socket [default: --listen with
+    /// .control]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// Serve Prometheus at http://ADDRESS/metrics; a port alone is of 127.0.0.1 [default: not at all]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fabric with real HIB ends over real sockets: order and completeness under load, replies that nobody reads, joiners
-//! that are refused, ends of all kinds.
+//! The fabric with real HIB ends over real sockets: order and completeness under load, replies that nobody reads,
+//! joiners that are refused, ends of all kinds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod common;
@@ -152,7 +152,8 @@ fn malformed_bytes_end_their_own_link_only() {
     traffic(&mut zero, &[0], 100, 10, 100);
 }
 
-/// One packet on the link of the home, one on that of each copy, in order with packets to one of them; an absent member is answered for.
+/// One packet on the link of the home, one on that of each copy, in order with packets to one of them; an absent member
+/// is answered for.
 #[test]
 fn a_multicast_reaches_every_member_in_order() {
     const COUNT: u32 = 200;

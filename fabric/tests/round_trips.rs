@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The round trip of a trunk between two fabric processes, whatever carries it: in the snapshot and for Prometheus, positive from the
-//! start, and greater when the trunk is slow.
+//! The round trip of a trunk between two fabric processes, whatever carries it: in the snapshot and for Prometheus,
+//! positive from the start, and greater when the trunk is slow.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fabrics of several switches, in one process and in several: order and completeness across trunks, and what nodes are told when a
-//! process goes and comes back.
+//! Fabrics of several switches, in one process and in several: order and completeness across trunks, and what nodes are
+//! told when a process goes and comes back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod common;
@@ -135,7 +135,8 @@ fn three_processes_and_one_that_comes_back() {
     let again = up(&mut nodes[0], 4);
     assert!(again > first, "{again:#x} after {first:#x}");
     let back = up(&mut nodes[2], 0);
-    // A store for the life before the cut arrives under a life that the node never had; one for the present life under its own.
+    // A store for the life before the cut arrives under a life that the node never had; one for the present life under
+    // its own.
     let own = nodes[2].incarnation;
     for (tag, target) in [(8000, first), (8001, again)] {
         let packet = Packet { target, ..nodes[0].write(4, tag) };
@@ -289,7 +290,8 @@ fn a_capture_can_be_replayed() {
     assert!(faults > 0, "no fault is noted");
 }
 
-/// A trunk between hosts: encrypted, and both ends have shown which process they are; one with another cluster's keys is not let in.
+/// A trunk between hosts: encrypted, and both ends have shown which process they are; one with another cluster's keys
+/// is not let in.
 #[test]
 fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
     use telegraphos_quic::QuicOptions;

@@ -216,7 +216,10 @@ struct tg_admin_command {
 	__le32 count;
 	/* First export page at the remote node. */
 	__le32 page;
-	/* Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores taken; 0 for none. */
+	/*
+	 * Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores
+	 * taken; 0 for none.
+	 */
 	__le32 taken;
 	/* Grant generation. */
 	__le64 generation;

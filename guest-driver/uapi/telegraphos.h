@@ -370,7 +370,10 @@ struct tg_import_state {
 };
 _Static_assert(sizeof(struct tg_import_state) == 20, "tg_import_state");
 
-/* Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is done. */
+/*
+ * Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is
+ * done.
+ */
 struct tg_launch {
 	/* Bytes of this structure, as the caller knows it. */
 	__u32 size;
@@ -384,7 +387,10 @@ struct tg_launch {
 	__u32 target;
 	/* STYLE_PLAIN: import handle of the source of a copy. */
 	__u32 source;
-	/* STYLE_PLAIN: bytes from the start of the target's segment. STYLE_SPECIAL: address in the caller's mapping of an import. */
+	/*
+	 * STYLE_PLAIN: bytes from the start of the target's segment. STYLE_SPECIAL: address in the caller's mapping of
+	 * an import.
+	 */
 	__u64 target_address;
 	/* The same for the source of a copy. */
 	__u64 source_address;
@@ -439,7 +445,10 @@ struct tg_notify {
 };
 _Static_assert(sizeof(struct tg_notify) == 12, "tg_notify");
 
-/* Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH, in: `handle`). */
+/*
+ * Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH,
+ * in: `handle`).
+ */
 struct tg_queue {
 	/* Bytes of this structure, as the caller knows it. */
 	__u32 size;
@@ -467,7 +476,10 @@ struct tg_queue {
 	__u32 handle;
 	/* Out: export page, for QUEUE_ARM. */
 	__u32 page;
-	/* Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of the queue goes, which clears a BUSY that it left. */
+	/*
+	 * Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of
+	 * the queue goes, which clears a BUSY that it left.
+	 */
 	__u32 owner;
 	/* Out: mmap offset of the control page; the arena follows at `arena` bytes behind. */
 	__u64 offset;
@@ -499,7 +511,10 @@ struct tg_queue_state {
 };
 _Static_assert(sizeof(struct tg_queue_state) == 40, "tg_queue_state");
 
-/* Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty. */
+/*
+ * Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick.
+ * EAGAIN if the queue is empty.
+ */
 struct tg_queue_pop {
 	/* Bytes of this structure, as the caller knows it. */
 	__u32 size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boots guests and talks to their agent: `boot [--repeat N] [--qemu "OPTIONS"] SERIES...`. Shows how long a guest takes
-//! to its agent, who is who inside, and how fast the serial line is.
+//! Boots guests and talks to their agent: `boot [--repeat N] [--qemu "OPTIONS"] SERIES...`. Shows how long a guest
+//! takes to its agent, who is who inside, and how fast the serial line is.
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fills the cache and says what is in it: `prepare [qemu|tshark|rust|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by
-//! default QEMU and the default kernel's guest.
+//! Fills the cache and says what is in it:
+//! `prepare [qemu|tshark|rust|pci-ids|6.1|6.12|newest|module SERIES|check SERIES|refresh] ...`, by default QEMU and the
+//! default kernel's guest.
 use std::process::ExitCode;
 use std::time::Instant;
 use telegraphos_images::{KernelSeries, Progress, Result, Store, kvm_usable};

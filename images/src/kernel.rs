@@ -217,7 +217,8 @@ fn finish_root(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `6.12.117+deb12-cloud-amd64` of `linux-image-6.12.117+deb12-cloud-amd64`; nothing for metapackages, debug and unsigned ones.
+/// `6.12.117+deb12-cloud-amd64` of `linux-image-6.12.117+deb12-cloud-amd64`; nothing for metapackages, debug and
+/// unsigned ones.
 fn kernel_release(package: &str) -> Option<&str> {
     let release = package.strip_prefix("linux-image-")?;
     let version = release.strip_suffix(FLAVOUR)?;

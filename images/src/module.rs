@@ -52,9 +52,9 @@ impl fmt::Display for Report {
 
 /// Directory of the copied sources inside a build root. `module` and `uapi` keep their places to each other.
 const INSIDE: &str = "build/guest-driver";
-/// Has kbuild run sparse, which looks for values of the wrong byte order in every kernel's headers since 4.10. Newer kbuild asks
-/// a script that Debian's headers lack whether sparse is fit, and goes on without: hence the second variable, and the question
-/// whether it ran.
+/// Has kbuild run sparse, which looks for values of the wrong byte order in every kernel's headers since 4.10. Newer
+/// kbuild asks a script that Debian's headers lack whether sparse is fit, and goes on without: hence the second
+/// variable, and the question whether it ran.
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
 /// File name of the module.
 pub(crate) const KO: &str = "telegraphos.ko";
@@ -381,7 +381,8 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     })
 }
 
-/// Removes artefacts of `kind` and series that nobody has made use of for a day; each edit of the sources makes a new one.
+/// Removes artefacts of `kind` and series that nobody has made use of for a day; each edit of the sources makes a new
+/// one.
 pub(crate) fn forget_old(store: &Store, kind: &str, series: KernelSeries) {
     let Ok(entries) = fs::read_dir(store.path().join(kind)) else {
         return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs of Debian's packages that lie under a prefix of our own: they run through their own dynamic loader with their own
-//! libraries, so the host's are neither needed nor disturbed.
+//! Programs of Debian's packages that lie under a prefix of our own: they run through their own dynamic loader with
+//! their own libraries, so the host's are neither needed nor disturbed.
 
 use crate::{Error, Result};
 use std::ffi::OsString;
@@ -14,8 +14,8 @@ pub(crate) struct Program {
     pub(crate) args: Vec<OsString>,
 }
 
-/// How to run `program` (a path below `prefix`) with the libraries in `libraries` (directories below it). `directory` is that of
-/// the cache which somebody removes to have everything fetched again.
+/// How to run `program` (a path below `prefix`) with the libraries in `libraries` (directories below it). `directory`
+/// is that of the cache which somebody removes to have everything fetched again.
 pub(crate) fn program(
     prefix: &Path,
     [what, what_loader]: [&'static str; 2],

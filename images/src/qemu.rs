@@ -27,7 +27,8 @@ pub struct Version {
 pub const MIN_VERSION: Version = Version { major: 10, minor: 1, micro: 1 };
 
 impl Version {
-    /// The first `A.B` or `A.B.C` in a text such as `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1)` or in a Debian version.
+    /// The first `A.B` or `A.B.C` in a text such as `QEMU emulator version 11.1.3 (Debian 1:11.1.3+ds-1)` or in a
+    /// Debian version.
     pub fn parse(text: &str) -> Option<Version> {
         text.split(|c: char| !c.is_ascii_digit() && c != '.').find_map(|word| {
             let mut parts = word.trim_matches('.').split('.').map(str::parse::<u32>);
@@ -106,8 +107,8 @@ impl Store {
         from_prefix(&prefix, manifest)
     }
 
-    /// The QEMU of one Debian release (`trixie`), fetched once, whatever it can do: one before [`MIN_VERSION`] runs guests,
-    /// but no HIB.
+    /// The QEMU of one Debian release (`trixie`), fetched once, whatever it can do: one before [`MIN_VERSION`] runs
+    /// guests, but no HIB.
     pub fn qemu_of(&self, release: &str) -> Result<Qemu> {
         let make = |lock: &Lock, at: &Path| {
             let host = Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))?;

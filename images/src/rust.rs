@@ -38,7 +38,8 @@ const C_COMPILER: [&str; 15] = [
 pub struct Rust {
     /// What it is made of.
     pub manifest: Manifest,
-    /// `cargo`, which runs the `rustc` beside it whatever the environment says. It finds crates where the host's cargo does.
+    /// `cargo`, which runs the `rustc` beside it whatever the environment says. It finds crates where the host's cargo
+    /// does.
     pub cargo: PathBuf,
 }
 
@@ -90,9 +91,10 @@ fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     })
 }
 
-/// A script beside the packages' root, wherever that is, which runs a program through their own loader. What a toolchain of the host
-/// may have set to choose another compiler is unset; a program under another loader does not know its own path, so cargo reads its
-/// from `CARGO`. Not `sh`: Debian's drops variables such as `CARGO_BIN_EXE_tg-agent` from the environment.
+/// A script beside the packages' root, wherever that is, which runs a program through their own loader. What a
+/// toolchain of the host may have set to choose another compiler is unset; a program under another loader does not know
+/// its own path, so cargo reads its from `CARGO`. Not `sh`: Debian's drops variables such as `CARGO_BIN_EXE_tg-agent`
+/// from the environment.
 fn wrapper(program: &str) -> String {
     format!(
         "\

@@ -46,8 +46,8 @@ fn leaks(name: &str) -> bool {
         .contains(&name)
 }
 
-/// A nested cargo in the project's sources, for a target directory of this name, with nothing of an outer one but where it
-/// finds crates.
+/// A nested cargo in the project's sources, for a target directory of this name, with nothing of an outer one but where
+/// it finds crates.
 pub(crate) fn cargo(target: &str) -> Result<Command> {
     let root = source_root()?;
     let target = match std::env::var_os("CARGO_TARGET_DIR").filter(|v| !v.is_empty()) {

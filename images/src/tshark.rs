@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds a tshark, the command-line Wireshark, that runs dissectors in Lua. It only reads capture files; nothing of it is linked.
+//! Finds a tshark, the command-line Wireshark, that runs dissectors in Lua. It only reads capture files; nothing of it
+//! is linked.
 
 use crate::apt;
 use crate::exec;
@@ -40,8 +41,8 @@ impl Tshark {
 }
 
 impl Store {
-    /// `$TELEGRAPHOS_TSHARK` if set (and then it must do), else the host's if it is 4.4 or newer and has Lua, else Debian's,
-    /// fetched once.
+    /// `$TELEGRAPHOS_TSHARK` if set (and then it must do), else the host's if it is 4.4 or newer and has Lua, else
+    /// Debian's, fetched once.
     pub fn tshark(&self) -> Result<Tshark> {
         if let Some(path) = std::env::var_os("TELEGRAPHOS_TSHARK").filter(|v| !v.is_empty()) {
             return plain(self, PathBuf::from(path));
@@ -110,7 +111,8 @@ const EMPTY: [u8; 28] = [
 fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     let remedy = "set TELEGRAPHOS_TSHARK to a tshark of your own";
     let manifest = apt::install_from(store, lock, RELEASE, PACKAGE, remedy, at)?;
-    // It runs no scripts for root, as whom CI mostly runs, unless its own configuration says so. It finds that beside its loader.
+    // It runs no scripts for root, as whom CI mostly runs, unless its own configuration says so. It finds that beside
+    // its loader.
     let plugins = at.join(PLUGINS);
     std::fs::create_dir_all(&plugins).map_err(Error::io("cannot create", &plugins))?;
     store::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;

@@ -4,9 +4,9 @@
 //! The caller polls [`LinkClient::fd`] (readable always; writable while [`LinkClient::wants_write`]) and calls
 //! [`LinkClient::receive`] and [`LinkClient::flush`] when poll says so.
 //!
-//! Both directions are bounded. Output: at most [`OUT_LIMIT`] bytes wait here; [`LinkClient::send`] refuses the frame that
-//! would exceed it. A HIB that keeps to its credits cannot get there with credits of [`DEFAULT_CREDITS`]: packets are
-//! bounded by the credits it holds, replies by the credits it gave. Input: one call of `receive` reads at most
+//! Both directions are bounded. Output: at most [`OUT_LIMIT`] bytes wait here; [`LinkClient::send`] refuses the frame
+//! that would exceed it. A HIB that keeps to its credits cannot get there with credits of [`DEFAULT_CREDITS`]: packets
+//! are bounded by the credits it holds, replies by the credits it gave. Input: one call of `receive` reads at most
 //! [`BATCH`] bytes, and the fabric sends only what it holds credits for.
 //!
 //! [`BATCH`]: crate::BATCH
@@ -24,7 +24,8 @@ use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 use crate::input::Input;
 use crate::send_queue::SendQueue;
 
-/// Bytes of encoded frames that may wait for the socket: what the credits of both sides allow, if all carry whole blocks.
+/// Bytes of encoded frames that may wait for the socket: what the credits of both sides allow, if all carry whole
+/// blocks.
 pub const OUT_LIMIT: usize = 8 << 20;
 
 /// The output buffer is full: the fabric does not read, or more was sent than credits allow.
@@ -97,7 +98,8 @@ impl LinkClient {
         self.send(&Frame::Hello { version: PROTOCOL_VERSION, node, window, credits })
     }
 
-    /// Queues a frame; [`LinkClient::flush`] sends it. Refused, and nothing queued, when [`OUT_LIMIT`] would be exceeded.
+    /// Queues a frame; [`LinkClient::flush`] sends it. Refused, and nothing queued, when [`OUT_LIMIT`] would be
+    /// exceeded.
     pub fn send(&mut self, frame: &Frame) -> Result<(), OutputFull> {
         if self.output.len() + MAX_LEN > OUT_LIMIT {
             return Err(OutputFull);
@@ -118,8 +120,8 @@ impl LinkClient {
 
     /// Sends what is queued as far as the socket takes it; true when nothing is left.
     ///
-    /// That the fabric has closed the stream is told by [`LinkClient::receive`] alone, behind the last frames it sent (they
-    /// say why): here it only discards what is queued.
+    /// That the fabric has closed the stream is told by [`LinkClient::receive`] alone, behind the last frames it sent
+    /// (they say why): here it only discards what is queued.
     pub fn flush(&mut self) -> io::Result<bool> {
         match self.output.flush(self.stream.as_fd()) {
             Err(Errno::PIPE | Errno::CONNRESET) => {
@@ -130,8 +132,8 @@ impl LinkClient {
         }
     }
 
-    /// One receive of at most [`BATCH`](crate::BATCH) bytes; the whole frames in it are appended to `frames`. Bytes that are no frame are
-    /// an error of kind `InvalidData`, after which the link must be dropped.
+    /// One receive of at most [`BATCH`](crate::BATCH) bytes; the whole frames in it are appended to `frames`. Bytes
+    /// that are no frame are an error of kind `InvalidData`, after which the link must be dropped.
     pub fn receive(&mut self, frames: &mut Vec<Frame>) -> io::Result<Received> {
         let before = frames.len();
         let closed = match self.input.fill(self.stream.as_fd()) {

@@ -47,10 +47,11 @@ impl Input {
         }
     }
 
-    /// Where the next bytes belong; empty only if there is room for no more than a hello ([`Input::small`]). After writing there, call
-    /// [`Input::filled`].
+    /// Where the next bytes belong; empty only if there is room for no more than a hello ([`Input::small`]). After
+    /// writing there, call [`Input::filled`].
     pub fn space(&mut self) -> &mut [u8] {
-        // What is left of an incomplete frame is shorter than a frame, so there is always room for the rest in `BATCH` bytes.
+        // What is left of an incomplete frame is shorter than a frame, so there is always room for the rest in `BATCH`
+        // bytes.
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;
@@ -82,7 +83,8 @@ impl Input {
         }
     }
 
-    /// The next whole frame, if there is one. Bytes that are no frame are an error, after which the stream must be dropped.
+    /// The next whole frame, if there is one. Bytes that are no frame are an error, after which the stream must be
+    /// dropped.
     pub fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         match Frame::decode(&self.bytes[self.start..self.end])? {
             Some((frame, used)) => {

@@ -6,15 +6,15 @@
 //!            └ SendQueue                            └ Listener
 //! ```
 //!
-//! [`LinkClient`] is the HIB's end of a link; [`Input`] decodes frames at both ends. [`listener`] and [`send_queue`] serve every Unix
-//! socket of Telegraphos, vfio-user and control sockets included; [`limit`] every log line that a guest or a peer can trigger.
-//! The frames themselves are `telegraphos_wire::link`.
+//! [`LinkClient`] is the HIB's end of a link; [`Input`] decodes frames at both ends. [`listener`] and [`send_queue`]
+//! serve every Unix socket of Telegraphos, vfio-user and control sockets included; [`limit`] every log line that a
+//! guest or a peer can trigger. The frames themselves are `telegraphos_wire::link`.
 //!
 //! Used by the HIB (`telegraphos-device`), the fabric, its transports, and clients that join a fabric as a node.
 //!
-//! Not for this crate: what only one of the two needs, threads, clocks (time comes with each call), settings and command lines
-//! (`telegraphos-service`), transports between fabric processes (`telegraphos-transport`), and any dependency on TLS, HTTP or metrics:
-//! the HIB links all that is here.
+//! Not for this crate: what only one of the two needs, threads, clocks (time comes with each call), settings and
+//! command lines (`telegraphos-service`), transports between fabric processes (`telegraphos-transport`), and any
+//! dependency on TLS, HTTP or metrics: the HIB links all that is here.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -41,7 +41,8 @@ impl Bucket {
     }
 }
 
-/// Buckets by kind, and within a kind by peer. The kinds are ours, so there are few; peers are up to `MOST_PEERS`, the others are one.
+/// Buckets by kind, and within a kind by peer. The kinds are ours, so there are few; peers are up to `MOST_PEERS`, the
+/// others are one.
 #[derive(Debug, Default)]
 pub struct Limiter {
     buckets: BTreeMap<(&'static str, u64), Bucket>,
@@ -55,13 +56,14 @@ const OTHERS: u64 = u64::MAX;
 const NONE: u64 = u64::MAX - 1;
 
 impl Limiter {
-    /// Whether a line of `kind` may be written at `now` (microseconds), and if so what to append to it: nothing, or how many
-    /// lines of its kind were left out since the last.
+    /// Whether a line of `kind` may be written at `now` (microseconds), and if so what to append to it: nothing, or how
+    /// many lines of its kind were left out since the last.
     pub fn admit(&mut self, kind: &'static str, now: u64) -> Option<Suffix> {
         self.admit_of(kind, NONE, now)
     }
 
-    /// The same for a line that one peer has caused, by a number of the caller's: lines of other peers are not left out for it.
+    /// The same for a line that one peer has caused, by a number of the caller's: lines of other peers are not left out
+    /// for it.
     pub fn admit_of(&mut self, kind: &'static str, peer: u64, now: u64) -> Option<Suffix> {
         let known = self.buckets.contains_key(&(kind, peer));
         if !known && self.buckets.len() >= MOST_PEERS {

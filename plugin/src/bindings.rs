@@ -17,8 +17,8 @@ struct Counters {
     kernel: PluginU64,
 }
 
-// SAFETY: the pointer is never followed here, only handed to QEMU, whose functions on scoreboards may be called from any
-// thread.
+// SAFETY: the pointer is never followed here, only handed to QEMU, whose functions on scoreboards may be called from
+// any thread.
 unsafe impl Send for Counters {}
 // SAFETY: as above.
 unsafe impl Sync for Counters {}

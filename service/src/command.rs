@@ -28,7 +28,8 @@ pub fn usage(program: &str, e: &impl Display) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Starts the log of a server, `node`'s if it is one node's, by default from the level `info` on, and as text; see [`logging::start`].
+/// Starts the log of a server, `node`'s if it is one node's, by default from the level `info` on, and as text; see
+/// [`logging::start`].
 pub fn start_log(filter: Option<&str>, format: Option<LogFormat>, node: Option<u16>) {
     logging::start(filter, format.unwrap_or_default(), node);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every server process of Telegraphos shares: how it begins, logs, reads its settings and ends.
 //!
-//! [`command`] has usage errors and exit codes, [`logging`] the log as text or JSON, [`settings`] the TOML file and why settings are
-//! refused, [`signals`] those that end a process cleanly.
+//! [`command`] has usage errors and exit codes, [`logging`] the log as text or JSON, [`settings`] the TOML file and why
+//! settings are refused, [`signals`] those that end a process cleanly.
 //!
 //! Used by the HIB (`telegraphos-device`), the fabric, and the command `telegraphos` (`telegraphos-cluster`).
 //!
-//! Not for this crate: what only one process needs. The fabric alone has control and metrics clients, so their servers are there. Packets,
-//! sockets and guest memory have no place here.
+//! Not for this crate: what only one process needs. The fabric alone has control and metrics clients, so their servers
+//! are there. Packets, sockets and guest memory have no place here.
 //!
 //! `unsafe` exists in `signals` only.
 #![deny(unsafe_code)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The log of a server: filtered by `env_logger`'s filters, which can be changed while it runs; as text for people, or one JSON
-//! object per line for machines (`docs/monitoring.md`).
+//! The log of a server: filtered by `env_logger`'s filters, which can be changed while it runs; as text for people, or
+//! one JSON object per line for machines (`docs/monitoring.md`).
 
 use std::fmt::Display;
 use std::io::Write;
@@ -76,7 +76,8 @@ impl Log for ServerLog {
     fn flush(&self) {}
 }
 
-/// A message with its control characters escaped, if it has any: names come from guests and peers, and a line of the log is one line.
+/// A message with its control characters escaped, if it has any: names come from guests and peers, and a line of the
+/// log is one line.
 fn escaped(message: &std::fmt::Arguments<'_>) -> Option<String> {
     let text = match message.as_str() {
         Some(text) => text.into(),
@@ -100,8 +101,8 @@ fn install(state: State) {
     *LOG.0.write().unwrap_or_else(PoisonError::into_inner) = Some(state);
 }
 
-/// Starts the log of this process. `node` is put into each JSON line of a server that is one node's. A logger that is there already
-/// (another command runs us) stays.
+/// Starts the log of this process. `node` is put into each JSON line of a server that is one node's. A logger that is
+/// there already (another command runs us) stays.
 pub fn start(filter: Option<&str>, format: LogFormat, node: Option<u16>) {
     if log::set_logger(&LOG).is_ok() {
         install(State::new(filter.unwrap_or(DEFAULT_FILTER), format, node));
@@ -124,7 +125,8 @@ pub fn set_filter(filter: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// `env_logger` takes a word that is no level for the name of a module and silences all others: more often it is a slip.
+/// `env_logger` takes a word that is no level for the name of a module and silences all others: more often it is a
+/// slip.
 fn check(filter: &str) -> Result<(), String> {
     let refuse = |part: &str| {
         Err(format!(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What settings of all servers have in common: one TOML file with the names of the command line, and why they are refused.
+//! What settings of all servers have in common: one TOML file with the names of the command line, and why they are
+//! refused.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,8 @@ impl SettingsError {
     }
 }
 
-/// Reads the settings of a server from its TOML file. Errors name the file, and the key that is unknown or has a wrong value.
+/// Reads the settings of a server from its TOML file. Errors name the file, and the key that is unknown or has a wrong
+/// value.
 pub fn read<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, SettingsError> {
     let text =
         std::fs::read_to_string(file).map_err(|e| SettingsError::Read { file: file.to_owned(), why: e.to_string() })?;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What happens next: moments and who is to be called, earliest first.
 //!
-//! An entry says *who* is to be called, and that one knows why: each pipe, processor and timer has one entry at most (or a few that have become
-//! idle), for its own next moment, so the agenda stays as small as the cluster, whatever is in flight. Who is called at the same moment is called in the order of kinds and numbers:
-//! the order is total, and a run the same each time.
+//! An entry says *who* is to be called, and that one knows why: each pipe, processor and timer has one entry at most
+//! (or a few that have become idle), for its own next moment, so the agenda stays as small as the cluster, whatever is
+//! in flight. Who is called at the same moment is called in the order of kinds and numbers: the order is total, and a
+//! run the same each time.
 //!
-//! Almost all moments are near. Those within the next 4 microseconds go into a ring of buckets, each four nanoseconds wide; the others wait in a heap.
+//! Almost all moments are near. Those within the next 4 microseconds go into a ring of buckets, each four nanoseconds
+//! wide; the others wait in a heap.
 
 use crate::units::Time;
 use std::cmp::Reverse;
@@ -67,7 +69,8 @@ const SPAN: Time = (BUCKETS as Time) << WIDTH;
 /// A moment, and kind and number in one word.
 type Entry = (Time, u32);
 
-/// An entry of a bucket: the moment within its width, then kind and number. Compares like the entry, in one instruction.
+/// An entry of a bucket: the moment within its width, then kind and number. Compares like the entry, in one
+/// instruction.
 type Near = u64;
 
 fn near((at, who): Entry) -> Near {

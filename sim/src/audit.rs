@@ -7,7 +7,8 @@ use crate::workload::Operation;
 use telegraphos_wire::{NodeId, UNIT};
 
 impl Simulation {
-    /// Whether memories, boards and switches agree with what was performed. Call it after [`Simulation::operate`]; it takes time.
+    /// Whether memories, boards and switches agree with what was performed. Call it after [`Simulation::operate`]; it
+    /// takes time.
     pub fn audit(&self) -> Result<(), String> {
         self.report().check()?;
         self.switches

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver of a simulated guest: it exports and imports by real admin commands, takes events from the ring, handles queue overflows, and
-//! opens again what a peer's end has closed.
+//! The driver of a simulated guest: it exports and imports by real admin commands, takes events from the ring, handles
+//! queue overflows, and opens again what a peer's end has closed.
 
 use crate::layout::{ADMIN, EVENTS, KEY, RING, STATUS, Segment};
 use crate::memory::Memory;
@@ -64,7 +64,8 @@ impl Driver {
         self.tasks.contains(&task)
     }
 
-    /// Writes the next command into its slot, whose doorbell is to be rung; none if one is under way or nothing is to be done.
+    /// Writes the next command into its slot, whose doorbell is to be rung; none if one is under way or nothing is to
+    /// be done.
     pub(crate) fn start(&mut self, memory: &mut Memory, plan: &Plan) -> Option<u32> {
         if self.under_way {
             return None;

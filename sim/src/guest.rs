@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The processors of a simulated guest: they issue operations, and see them end.
 //!
-//! Stores and elements have no completion of their own; a store has ended when the board counts it as finished, which is what quiet waits for
-//! ([`Hib::import_progress`]). Loads end by their value, everything else by the word of its slot in the status page.
+//! Stores and elements have no completion of their own; a store has ended when the board counts it as finished, which
+//! is what quiet waits for ([`Hib::import_progress`]). Loads end by their value, everything else by the word of its
+//! slot in the status page.
 
 use crate::agenda::Kind;
 use crate::driver::{Driver, Task};

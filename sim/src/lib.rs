@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A cluster of up to 4096 nodes in virtual time, on one processor, in one thread: the *real* cores of boards ([`hib_core::Hib`]) and switches
-//! ([`switch_core::Switch`]), the same code that runs behind vfio-user and in the fabric process. What is simulated is what lies around them:
-//! wires, guest memory, and guests that issue operations (`docs/simulator.md`).
+//! A cluster of up to 4096 nodes in virtual time, on one processor, in one thread: the *real* cores of boards
+//! ([`hib_core::Hib`]) and switches ([`switch_core::Switch`]), the same code that runs behind vfio-user and in the
+//! fabric process. What is simulated is what lies around them: wires, guest memory, and guests that issue operations
+//! (`docs/simulator.md`).
 //!
 //! ```text
 //!  workload file --> plan --> simulation: agenda (who is called next, and when)
@@ -12,8 +13,8 @@
 //!                             statistics --> report
 //! ```
 //!
-//! The same workload, number of nodes and seed give the same report, byte for byte: time and costs are whole numbers, everything that happens
-//! at one moment happens in one order, and each node draws from its own stream of the seed.
+//! The same workload, number of nodes and seed give the same report, byte for byte: time and costs are whole numbers,
+//! everything that happens at one moment happens in one order, and each node draws from its own stream of the seed.
 #![forbid(unsafe_code)]
 
 mod agenda;

@@ -40,8 +40,8 @@ pub(crate) fn frame_len(frame: &Frame) -> u64 {
 }
 
 impl Pipe {
-    /// Takes a frame at `now`. It arrives after its bytes and those before it have left, and `latency` more. True if no other was
-    /// under way.
+    /// Takes a frame at `now`. It arrives after its bytes and those before it have left, and `latency` more. True if no
+    /// other was under way.
     pub(crate) fn send(&mut self, now: Time, frame: Frame, per_byte: Time, latency: Time) -> bool {
         let length = frame_len(&frame);
         let cost = length * per_byte;

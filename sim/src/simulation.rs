@@ -303,8 +303,8 @@ impl Simulation {
         report::report(self)
     }
 
-    /// Packets of a class that have waited in the switches, those of them for a credit, and the most for one output, since everything was
-    /// switched on.
+    /// Packets of a class that have waited in the switches, those of them for a credit, and the most for one output,
+    /// since everything was switched on.
     fn waits(&self, class: Class) -> (u64, u64, u64) {
         let ports = self.switches.iter().flat_map(|switch| &switch.statistics().ports);
         let counted = ports.map(|port| &port.classes[class as usize]);

@@ -228,7 +228,8 @@ impl Default for Queue {
     }
 }
 
-/// Replicated pages: nodes 0..group share one, the next `group` the next, and so on; the first of each group is the home.
+/// Replicated pages: nodes 0..group share one, the next `group` the next, and so on; the first of each group is the
+/// home.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Replicas {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The receiver's board: the real [`Hib`], with one queue at export page 0, set up through its registers and admin commands.
+//! The receiver's board: the real [`Hib`], with one queue at export page 0, set up through its registers and admin
+//! commands.
 //!
-//! Steps at the queue's buffers are handed out. The others, at the board's own tables, are performed at once, since nobody looks at these
-//! between them: what they say comes out as [`Reaction`].
+//! Steps at the queue's buffers are handed out. The others, at the board's own tables, are performed at once, since
+//! nobody looks at these between them: what they say comes out as [`Reaction`].
 
 use hib_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use std::collections::VecDeque;
@@ -165,7 +166,8 @@ impl Board {
         let offset = u64::from(CONTEXT) * UNIT + context::QUEUE_ARM;
         let data = u64::from(PAGE) << 32 | u64::from(seen);
         let reaction = self.react(Event::Write { bar: Bar::Contexts, offset, size: 8, data }, None);
-        // A modelled processor never runs ahead of the board; else the number of its stores would be part of each state.
+        // A modelled processor never runs ahead of the board; else the number of its stores would be part of each
+        // state.
         self.react(Event::IntakeDry, None);
         reaction
     }
@@ -196,7 +198,8 @@ fn command(hib: &mut Hib, command: Command) -> Reaction {
     run(hib, doorbell(), Some(Command { seq: 1, ..command }))
 }
 
-/// Lets the board handle an event, and all steps at its own tables that come of it. `command` is what the admin slot holds.
+/// Lets the board handle an event, and all steps at its own tables that come of it. `command` is what the admin slot
+/// holds.
 fn run(hib: &mut Hib, event: Event, command: Option<Command>) -> Reaction {
     let mut reaction = Reaction::default();
     let mut events = VecDeque::from([event]);
@@ -229,7 +232,8 @@ fn run(hib: &mut Hib, event: Event, command: Option<Command>) -> Reaction {
         if posted == 0 {
             return reaction;
         }
-        // All events have been taken out of the ring. It begins anew, so that boards do not differ in how many there have been.
+        // All events have been taken out of the ring. It begins anew, so that boards do not differ in how many there
+        // have been.
         for (register, data) in [(Register::EventConsumer, posted), (Register::EventSize, RING)] {
             let (offset, size) = (register.offset(), register.size().into());
             let mut actions = Vec::new();

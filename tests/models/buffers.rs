@@ -144,7 +144,8 @@ impl Buffers {
 
     /// Makes every buffer empty and links none.
     pub(crate) fn init(&mut self) {
-        // SAFETY: `call` passes buffers of the size that it says, an order with room for all of them, and nobody else has them.
+        // SAFETY: `call` passes buffers of the size that it says, an order with room for all of them, and nobody else
+        // has them.
         self.call(|raw| unsafe { tg_buffers_init(raw) });
     }
 

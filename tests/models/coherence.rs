@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replicated pages: what every interleaving gives, and what the papers' weaker modes and deliberate bugs give (SPEC I1 to I7).
+//! Replicated pages: what every interleaving gives, and what the papers' weaker modes and deliberate bugs give (SPEC I1
+//! to I7).
 //!
-//! Sizes are told as nodes, words, and stores by each node, the home included; "to each" means by each node to each word. Reduced models leave out
-//! what nobody can tell apart (`copies/reduce.rs`, `copies/symmetry.rs`); what they leave is compared with the models of which every step is
-//! explored, where those are small enough.
+//! Sizes are told as nodes, words, and stores by each node, the home included; "to each" means by each node to each
+//! word. Reduced models leave out what nobody can tell apart (`copies/reduce.rs`, `copies/symmetry.rs`); what they
+//! leave is compared with the models of which every step is explored, where those are small enough.
 //!
 //! | Nodes, words, stores each | Stores in all | Explored | States | When |
 //! |---|---|---|---|---|
@@ -20,8 +21,9 @@
 //! | 4, 2 in turn, 2 | 8 | reduced | 1.8 million | `TELEGRAPHOS_SCALE=full` |
 //! | 3, 2, 2 to each, and larger | 12 and more | random walks | | 4000 walks, or a million |
 //!
-//! Three more stores by three nodes are about a hundred times the states (364, 45 810 and 6.4 million for one, two and three each by the first reduction), so
-//! that twelve are out of reach. How many states a symmetric model has varies a little between runs: which one of several is explored first is up to chance.
+//! Three more stores by three nodes are about a hundred times the states (364, 45 810 and 6.4 million for one, two and
+//! three each by the first reduction), so that twelve are out of reach. How many states a symmetric model has varies a
+//! little between runs: which one of several is explored first is up to chance.
 
 use crate::copies::{
     CopiesModel, END, Explored, I1, I2, I3, I4, I5, I6, I7, Names, Op, Outcome, Setup, Steps, Until, Walks, Word,
@@ -163,7 +165,8 @@ fn i1_i2_i3_i4_i5_every_step_of_small_programs() {
     }
 }
 
-/// Everything that can be told apart: `copies/reduce.rs` says what is left out and why, and the next test that it makes no difference.
+/// Everything that can be told apart: `copies/reduce.rs` says what is left out and why, and the next test that it makes
+/// no difference.
 #[test]
 fn i1_i2_i3_i4_i5_every_interleaving_of_larger_programs() {
     let check = |name: &str, setup: Setup| holds(name, symmetric(reduced(setup)));
@@ -201,7 +204,8 @@ fn renamed(outcomes: &BTreeSet<Outcome>, renamings: &[Names]) -> BTreeSet<Outcom
     all
 }
 
-/// Explored with and without the reductions, a model leaves the same: all values of all words at all nodes, all that is read, all faults.
+/// Explored with and without the reductions, a model leaves the same: all values of all words at all nodes, all that is
+/// read, all faults.
 fn agree(name: &str, setup: Setup) {
     let run = |about: &str, setup: Setup| {
         let explored = explore(&format!("{name}{about}"), CopiesModel::with_outcomes(setup), Until::End);
@@ -313,7 +317,8 @@ fn i4_i5_owner_mode_w2_w3_reads_2() {
     holds("counters", Setup { weak: vec![(1, vec![2])], ..two });
 }
 
-/// s1, the first design: who is not the owner sends its store to the owner and waits for what comes back. After M = 1 it reads M = 0.
+/// s1, the first design: who is not the owner sends its store to the owner and waits for what comes back. After M = 1
+/// it reads M = 0.
 fn m_1_then_m() -> Setup {
     let programs = vec![vec![], vec![Op::Store(X, 101), Op::Load(X)], vec![Op::Store(X, 201)]];
     Setup { mode: admin::OWNER, bug: Some(Bug::NoLocalUpdate), ..setup(vec![0], programs) }
@@ -327,8 +332,8 @@ fn i4_owner_without_local_update_reads_0_after_m_1() {
     holds("the same with counters", Setup { mode: admin::COUNTERS, weak: vec![(1, vec![0])], bug: None, ..alone });
 }
 
-/// s1: "One solution (with non-trivial performance cost) is to stall the read operation issued by P until the update M=1 comes back from the owner".
-/// Right; what it costs is counted in `replica_variants.rs` of the core.
+/// s1: "One solution (with non-trivial performance cost) is to stall the read operation issued by P until the update
+/// M=1 comes back from the owner". Right; what it costs is counted in `replica_variants.rs` of the core.
 #[test]
 fn i1_i2_i4_i5_reads_stalled_while_a_write_is_pending() {
     let stalled = |setup: Setup| Setup { stalled_reads: true, ..setup };
@@ -347,8 +352,8 @@ fn i1_i2_i4_i5_reads_stalled_while_a_write_is_pending() {
 /// A critical section: which node, and which word it stores to.
 type Section = (usize, u32);
 
-/// Sections one after the other: each waits for the flag of the one before, stores, fences, reads both words, and sets its own flag. Between two
-/// stores to a word there is always synchronisation.
+/// Sections one after the other: each waits for the flag of the one before, stores, fences, reads both words, and sets
+/// its own flag. Between two stores to a word there is always synchronisation.
 fn sections(all: &[Section], fence: bool) -> (Setup, Vec<Vec<u64>>) {
     let mut programs = vec![Vec::new(); 3];
     let (mut reads, mut now) = (vec![Vec::new(); 3], [0; 2]);
@@ -372,9 +377,9 @@ fn sections(all: &[Section], fence: bool) -> (Setup, Vec<Vec<u64>>) {
     (setup(vec![0, 1], programs), reads)
 }
 
-/// s1: "Parallel applications that have at least one synchronization operation between two concurrent writes will run on top of Telegraphos I
-/// without a problem", that is in mode owner, without counters: every program of two critical sections (at full scale three), by any of three nodes, the owner or
-/// copies, to any of two words.
+/// s1: "Parallel applications that have at least one synchronization operation between two concurrent writes will run
+/// on top of Telegraphos I without a problem", that is in mode owner, without counters: every program of two critical
+/// sections (at full scale three), by any of three nodes, the owner or copies, to any of two words.
 #[test]
 fn i4_i6_programs_with_synchronisation_between_writes_need_no_counters() {
     let begun = Instant::now();
@@ -520,8 +525,8 @@ impl Litmus {
         self.weak.iter().all(same)
     }
 
-    /// In how many placements of the homes the weak outcome is seen, and how many there are. One node more than programs has copies, so that a home
-    /// may be at any of the programs or at none.
+    /// In how many placements of the homes the weak outcome is seen, and how many there are. One node more than
+    /// programs has copies, so that a home may be at any of the programs or at none.
     fn seen(&self, different: bool, fence: bool) -> (usize, usize) {
         let begun = Instant::now();
         let nodes = self.programs.len() as NodeId + 1;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A consumer's pass through the dequeue section: the library's real [`Dequeue::pass`], one access at a time.
 //!
-//! Between two accesses only the answers of the memory so far are kept. Each step runs the pass from its beginning, gives it these answers
-//! again, performs the next access on the shared memory, and ends it there with [`Memory::Stop`].
+//! Between two accesses only the answers of the memory so far are kept. Each step runs the pass from its beginning,
+//! gives it these answers again, performs the next access on the shared memory, and ends it there with
+//! [`Memory::Stop`].
 
 use super::memory::{Arena, WORDS, Word};
 use std::cell::Cell;

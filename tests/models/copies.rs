@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated pages as a model: the real boards of all nodes, small programs on their processors, every interleaving.
 //!
-//! Real: the boards ([`Hib`](hib_core::Hib)), home and copies, from the store's arrival at the window to the step in guest memory. Modelled: the
-//! processors, which run [`Op`]s; QEMU's queue of posted stores, one for each node; the network, first in, first out for each pair and class, which
-//! takes any number of packets; the memory.
+//! Real: the boards ([`Hib`](hib_core::Hib)), home and copies, from the store's arrival at the window to the step in
+//! guest memory. Modelled: the processors, which run [`Op`]s; QEMU's queue of posted stores, one for each node; the
+//! network, first in, first out for each pair and class, which takes any number of packets; the memory.
 //!
-//! Separate steps are: an operation of a program; the arrival of a posted store at its board; each step of a board in a replicated page; the
-//! delivery of each packet, acknowledgements included; a load. What a board stores in its own tables happens at once.
+//! Separate steps are: an operation of a program; the arrival of a posted store at its board; each step of a board in a
+//! replicated page; the delivery of each packet, acknowledgements included; a load. What a board stores in its own
+//! tables happens at once.
 //!
-//! A *load* is the library's (SPEC E22b): it waits until the board has taken the program's stores to that page, and then reads memory. A *raw* load
-//! reads memory at once. A *fence* waits until all stores of the program are acknowledged.
+//! A *load* is the library's (SPEC E22b): it waits until the board has taken the program's stores to that page, and
+//! then reads memory. A *raw* load reads memory at once. A *fence* waits until all stores of the program are
+//! acknowledged.
 //!
 //! | File | What is in it |
 //! |---|---|
@@ -19,8 +21,9 @@
 //! | `symmetry.rs` | nodes that do the same |
 //! | `walk.rs` | long runs in random order |
 //!
-//! Nodes touch each other by packets alone. So a state is a tuple of the states of nodes, and what is on the wires; and what happens at a node depends on
-//! its own state alone. Each state of a node and each packet gets a number, and each step of a node is computed once.
+//! Nodes touch each other by packets alone. So a state is a tuple of the states of nodes, and what is on the wires; and
+//! what happens at a node depends on its own state alone. Each state of a node and each packet gets a number, and each
+//! step of a node is computed once.
 
 mod node;
 mod reduce;
@@ -111,13 +114,15 @@ pub(crate) struct Setup {
     /// What these nodes' loads may not read together.
     pub(crate) weak: Vec<(NodeId, Vec<u64>)>,
     pub(crate) steps: Steps,
-    /// Of states that differ in the names of nodes, one is explored (`symmetry.rs`). The nodes of a counterexample change their names on the way then.
+    /// Of states that differ in the names of nodes, one is explored (`symmetry.rs`). The nodes of a counterexample
+    /// change their names on the way then.
     pub(crate) symmetric: bool,
     /// A network that may deliver packets of a pair and class in any order.
     pub(crate) unordered: bool,
 }
 
-/// A state of the whole: the numbers of the nodes' states; then what is on the wires, ordered by wire, the oldest first.
+/// A state of the whole: the numbers of the nodes' states; then what is on the wires, ordered by wire, the oldest
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State(Vec<u32>);
 

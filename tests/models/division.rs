@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guest-driver/module/division.c`, the very file by which the driver divides command slots and the board's tables, against
-//! `telegraphos-accounts`, which does the same for the boards and the fabric.
+//! `guest-driver/module/division.c`, the very file by which the driver divides command slots and the board's tables,
+//! against `telegraphos-accounts`, which does the same for the boards and the fabric.
 
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_testkit::Rng;
@@ -49,7 +49,8 @@ impl Driver {
     }
 }
 
-/// Long random histories: each request has the same answer as an account's of the crate, and what is guaranteed is there.
+/// Long random histories: each request has the same answer as an account's of the crate, and what is guaranteed is
+/// there.
 #[test]
 fn accounts_of_the_driver_are_those_of_the_crate() {
     for seed in 0..200 {
@@ -89,8 +90,9 @@ fn accounts_of_the_driver_are_those_of_the_crate() {
     }
 }
 
-/// The slots of commands that wait for another node, as `tg_admin_divide()` divides them among 256 contexts and the driver: contexts whose
-/// commands never complete take no other's. With the division there was (12 slots, first come, first served) they did.
+/// The slots of commands that wait for another node, as `tg_admin_divide()` divides them among 256 contexts and the
+/// driver: contexts whose commands never complete take no other's. With the division there was (12 slots, first come,
+/// first served) they did.
 #[test]
 fn stuck_commands_of_some_contexts_leave_each_other_one_its_slot() {
     const CONTEXTS: usize = 257;

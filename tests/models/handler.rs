@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `guest-driver/module/queue_handler.c`, the very file that the driver is built of, called step by step on memory of ours.
+//! `guest-driver/module/queue_handler.c`, the very file that the driver is built of, called step by step on memory of
+//! ours.
 
 use super::buffers::{Buffers, Raw as RawBuffers};
 

@@ -15,9 +15,10 @@
 //! | `copies.rs`, `copies/` | replicated pages: boards, programs, memory and network |
 //! | `coherence.rs` | what must hold of them, and what breaks it |
 //!
-//! The tests in this file check small queues in all interleavings: buffers of 8 words, which hold 4 elements, of which the second or third to
-//! arrive overflows, and longer runs of the same model in random order. Each wrong reading of the papers, and each deliberate bug of the
-//! board, yields a counterexample, and the right one in its place yields none.
+//! The tests in this file check small queues in all interleavings: buffers of 8 words, which hold 4 elements, of which
+//! the second or third to arrive overflows, and longer runs of the same model in random order. Each wrong reading of
+//! the papers, and each deliberate bug of the board, yields a counterexample, and the right one in its place yields
+//! none.
 //!
 //! ```text
 //! cargo test -p telegraphos-tests --test models -- --nocapture          # sizes and times, and all counterexamples
@@ -31,9 +32,9 @@
 //! worker: sets FULL, state was 0, copies and links: A -> B
 //! ```
 //!
-//! A is the first buffer, B and C are linked ones, `A.tail`, `A.head` and `A.next` their header words, `A[7]` a data word. Elements are
-//! called by their sender and their number: `a5` is the fifth of the first sender. "is" is a load, "=" a store. Flags are those of the control
-//! page's `state`, with the owner number of who is BUSY.
+//! A is the first buffer, B and C are linked ones, `A.tail`, `A.head` and `A.next` their header words, `A[7]` a data
+//! word. Elements are called by their sender and their number: `a5` is the fifth of the first sender. "is" is a load,
+//! "=" a store. Flags are those of the control page's `state`, with the owner number of who is BUSY.
 #![allow(clippy::expect_used, clippy::panic, reason = "what models are made of runs in tests alone")]
 
 mod board;
@@ -99,7 +100,8 @@ const SMALL: Setup = Setup::SMALL;
 /// The fifth element comes, and the consumer wants one.
 const ONE_OF_FIVE: Setup = Setup { fill: 4, elements: [1, 0], wants: Some(1), ..SMALL };
 
-/// One consumer, which takes one element at a time or all there are, or wants no more than some; overflows with room, and with the quota used up.
+/// One consumer, which takes one element at a time or all there are, or wants no more than some; overflows with room,
+/// and with the quota used up.
 #[test]
 fn i9_i10_i11_i12_every_interleaving_of_small_queues() {
     use Sight::{Busy, Caller, Freed, Held, Woken, Worker};
@@ -166,7 +168,8 @@ fn e13_every_interleaving_with_a_consumer_that_is_busy_for_too_long() {
     holds(Setup { literal: Literal::CheckThenClear, bounds: 2, ..ONE_OF_FIVE }, &[Busy, Evicted, Uncalled]);
 }
 
-/// The end may be put off, by a consumer that looks again and again while the worker does not run, but never out of reach.
+/// The end may be put off, by a consumer that looks again and again while the worker does not run, but never out of
+/// reach.
 #[test]
 fn i12_from_every_state_all_elements_can_still_be_taken() {
     let check = |setup: Setup| {

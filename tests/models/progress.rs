@@ -21,8 +21,8 @@ fn story(model: &QueueModel, actions: impl IntoIterator<Item = Action>) -> Vec<S
     model.tell(path)
 }
 
-/// Visits all states, and goes back from those in which everything is done: how many there are, or the way to one from which no good end
-/// can be reached, because nothing can happen any more, or only the same again and again.
+/// Visits all states, and goes back from those in which everything is done: how many there are, or the way to one from
+/// which no good end can be reached, because nothing can happen any more, or only the same again and again.
 pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> {
     let hasher = BuildHasherDefault::<DefaultHasher>::default();
     let mut numbers: HashMap<u64, usize> = HashMap::new();
@@ -71,7 +71,8 @@ pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> 
     Err(story(model, path.into_iter().rev()))
 }
 
-/// Takes steps at random until nothing can happen any more: how many, or what led to a violation. With every other seed the consumers are slow.
+/// Takes steps at random until nothing can happen any more: how many, or what led to a violation. With every other seed
+/// the consumers are slow.
 pub(crate) fn walk(model: &QueueModel, seed: u64) -> Result<usize, Vec<String>> {
     let properties = model.properties();
     let mut random = Rng::new(seed);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One notification queue with its senders, its consumers and its driver, as a stateright model over the real parts (I9 to I12).
+//! One notification queue with its senders, its consumers and its driver, as a stateright model over the real parts (I9
+//! to I12).
 //!
 //! A [`State`] is what is between two steps; an [`Action`] is one step of one party, any of which may come next:
 //!
@@ -15,18 +16,21 @@
 //! | [`Action::Consumer`] | one access of a consumer's dequeue; or the call of the driver | the real [`telegraphos::queue::dequeue`]; modelled |
 //! | [`Action::Kill`], [`Action::Restart`] | a consumer dies at that point; starts anew, under another owner number | modelled |
 //!
-//! A consumer takes elements while there are any, calls the driver when the dequeue says so, and otherwise arms the queue with what
-//! it saw and sleeps until a CONTEXT event. Of its stores to QUEUE_ARM one at a time is on its way; it may look again meanwhile, since another's
-//! event can wake it. A consumer that found another inside tries again when that has left: earlier, it would find the same.
+//! A consumer takes elements while there are any, calls the driver when the dequeue says so, and otherwise arms the
+//! queue with what it saw and sleeps until a CONTEXT event. Of its stores to QUEUE_ARM one at a time is on its way; it
+//! may look again meanwhile, since another's event can wake it. A consumer that found another inside tries again when
+//! that has left: earlier, it would find the same.
 //!
-//! Left out, since the protocol must hold without them: the event at the limit of linked buffers, and the library's look at the memory before
-//! it sleeps. `queue_hold_ms` pass as often as [`Setup::bounds`] says: in most checks never.
+//! Left out, since the protocol must hold without them: the event at the limit of linked buffers, and the library's
+//! look at the memory before it sleeps. `queue_hold_ms` pass as often as [`Setup::bounds`] says: in most checks never.
 //!
-//! All accesses are in one order that everybody sees. Release and acquire, which see to that on the processor, are the business of the code
-//! and its documentation, not of this model. A step of the board and its completion are one, as its shells perform them.
+//! All accesses are in one order that everybody sees. Release and acquire, which see to that on the processor, are the
+//! business of the code and its documentation, not of this model. A step of the board and its completion are one, as
+//! its shells perform them.
 //!
-//! What came out of the queue is compared with what the board took in, when a consumer is handed it. An element that was handed to a consumer
-//! which is killed before it stored word 1 is handed out once more, next: that one repetition is allowed, and due.
+//! What came out of the queue is compared with what the board took in, when a consumer is handed it. An element that
+//! was handed to a consumer which is killed before it stored word 1 is handed out once more, next: that one repetition
+//! is allowed, and due.
 
 mod consumers;
 mod driver;
@@ -533,8 +537,8 @@ impl Model for QueueModel {
 }
 
 impl QueueModel {
-    /// False for the first violation of a property. The checker would keep the last one of many that it comes upon, which is not the
-    /// shortest.
+    /// False for the first violation of a property. The checker would keep the last one of many that it comes upon,
+    /// which is not the shortest.
     fn unless(&self, property: u32, violated: bool) -> bool {
         !violated || self.violated.fetch_or(1 << property, Ordering::Relaxed) >> property & 1 == 1
     }

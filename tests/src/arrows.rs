@@ -57,7 +57,8 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_else(|| panic!("cargo metadata has a text {key:?}"))
 }
 
-/// The crates of the workspace, each with those of them that it depends on normally: not only for its tests or its build.
+/// The crates of the workspace, each with those of them that it depends on normally: not only for its tests or its
+/// build.
 fn arrows(metadata: &Value) -> Arrows {
     let members: BTreeSet<&str> = list(metadata, "workspace_members").iter().filter_map(Value::as_str).collect();
     let ours = list(metadata, "packages").iter().filter(|package| members.contains(text(package, "id")));
@@ -74,7 +75,8 @@ fn arrows(metadata: &Value) -> Arrows {
     ours.iter().map(|package| (text(package, "name").to_owned(), of(package))).collect()
 }
 
-/// The arrows that the page has, as `crate -> crate, crate`, and a crate that depends on none by its name alone; with the line of each.
+/// The arrows that the page has, as `crate -> crate, crate`, and a crate that depends on none by its name alone; with
+/// the line of each.
 fn documented(page: &str) -> Result<BTreeMap<String, (usize, BTreeSet<String>)>, String> {
     let mut lines = page.lines().enumerate().skip_while(|(_, line)| *line != BLOCK).skip(1);
     let mut found = BTreeMap::new();

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What may stay set, since it does not change what is tested: places, programs that are checked before use, and what belongs to
-/// the machine.
+/// What may stay set, since it does not change what is tested: places, programs that are checked before use, and what
+/// belongs to the machine.
 const KEPT: [&str; 11] = [
     "CARGO",
     "CARGO_TARGET_DIR",

@@ -15,8 +15,8 @@ pub struct Test {
     pub skipped: Option<String>,
 }
 
-/// The top-level tests of a whole report: version line, plan, and as many results as planned. Indented lines (subtests) and
-/// diagnostics are not looked at.
+/// The top-level tests of a whole report: version line, plan, and as many results as planned. Indented lines (subtests)
+/// and diagnostics are not looked at.
 pub fn parse(text: &str) -> Result<Vec<Test>> {
     let mut lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with([' ', '#']));
     let first = lines.next().unwrap_or_default();

@@ -22,8 +22,9 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Takes the plan, one name a line (`#` begins a comment), and the arguments `cargo test` passes on: words of which a part's
-    /// name must contain one; `--list` runs nothing. Other options are ignored. Prints how many parts are to run, as TAP does.
+    /// Takes the plan, one name a line (`#` begins a comment), and the arguments `cargo test` passes on: words of which
+    /// a part's name must contain one; `--list` runs nothing. Other options are ignored. Prints how many parts are to
+    /// run, as TAP does.
     pub fn new(plan: &str, args: impl IntoIterator<Item = String>) -> Suite {
         let mut suite = Suite {
             plan: crate::ktap::plan_in_order(plan),

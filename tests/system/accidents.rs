@@ -128,8 +128,8 @@ pub(crate) fn fabric_killed(cluster: &Cluster) -> Result<()> {
     within(Duration::from_secs(30), || both_ways(a, b))
 }
 
-/// Three nodes store without pause into the fourth, before, while and after it reboots. Whatever is still on its way then
-/// must not reach the memory of the new life, in which those pages belong to somebody else.
+/// Three nodes store without pause into the fourth, before, while and after it reboots. Whatever is still on its way
+/// then must not reach the memory of the new life, in which those pages belong to somebody else.
 pub(crate) fn stores_do_not_reach_a_rebooted_guest(cluster: &Cluster) -> Result<()> {
     /// Prints size and checksum of all programs and modules of the guest, which lie in its memory.
     const PROGRAMS: &str = "all=$(find / -xdev -type f -perm -100 -o -type f -name '*.ko' | sort); cat $all | wc -c; \

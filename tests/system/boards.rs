@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards and a fabric as processes, without virtual machines: what can be counted exactly, and the command that measures it.
+//! Boards and a fabric as processes, without virtual machines: what can be counted exactly, and the command that
+//! measures it.
 
 use crate::command;
 use anyhow::{Context, Result, ensure};
@@ -47,8 +48,8 @@ fn copies_are_equal(boards: &mut Boards, nodes: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// SPEC item 23: the home and two copies store at the same time to the same words. Of each store one packet crosses the link of the
-/// home, and one that of each copy; without the switch's help as many cross the home's as there are copies.
+/// SPEC item 23: the home and two copies store at the same time to the same words. Of each store one packet crosses the
+/// link of the home, and one that of each copy; without the switch's help as many cross the home's as there are copies.
 pub(crate) fn one_packet_on_each_link() -> Result<()> {
     const NODES: usize = 9;
     const EACH: u64 = 300;
@@ -114,8 +115,8 @@ pub(crate) fn one_packet_on_each_link() -> Result<()> {
     Ok(())
 }
 
-/// SPEC item 26: with one counter stores to different words wait for each other; with as many as words they never do; in both cases all
-/// of them arrive.
+/// SPEC item 26: with one counter stores to different words wait for each other; with as many as words they never do;
+/// in both cases all of them arrive.
 pub(crate) fn counters_stall_and_lose_nothing() -> Result<()> {
     let option = |node| match node {
         1 => vec![("pending-writes".to_owned(), "1".to_owned())],

@@ -148,8 +148,8 @@ pub(crate) fn a_remote_store_is_one_store_instruction() -> Result<()> {
     Ok(())
 }
 
-/// A fetch-and-add launched from user level: one store to the argument aperture, some to the process's own page, no kernel;
-/// and fewer instructions than by way of the kernel.
+/// A fetch-and-add launched from user level: one store to the argument aperture, some to the process's own page, no
+/// kernel; and fewer instructions than by way of the kernel.
 fn launches(counted: &Counted) -> Result<()> {
     let launch = counted.alone("launch")?;
     let (window, context) = (launch.device(WINDOW), launch.device(CONTEXT));
@@ -174,8 +174,8 @@ fn launches(counted: &Counted) -> Result<()> {
     Ok(())
 }
 
-/// An enqueue is one store of the queue's width to the window, and that is all of it; a dequeue touches neither the board nor
-/// the kernel (SPEC items 2, 3 and 13).
+/// An enqueue is one store of the queue's width to the window, and that is all of it; a dequeue touches neither the
+/// board nor the kernel (SPEC items 2, 3 and 13).
 fn queues(counted: &Counted) -> Result<()> {
     let one = |number: u64, bytes: u64| Accesses {
         stores: Range::exactly(number),
@@ -185,7 +185,8 @@ fn queues(counted: &Counted) -> Result<()> {
     for (op, bytes) in [("req-4", 4), ("req-8", 8)] {
         is_exactly(counted.alone(op)?, 1, true, bytes, WINDOW).context(op)?;
     }
-    // The library's checks cost instructions, and no further access to the board; put_notify's data is stored to it besides.
+    // The library's checks cost instructions, and no further access to the board; put_notify's data is stored to it
+    // besides.
     for (op, stores, bytes) in
         [("enqueue-4", 1, 4), ("enqueue-8", 1, 8), ("notify-1", 2, 8 + 4), ("notify-16", 17, 17 * 8)]
     {

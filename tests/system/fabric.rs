@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boards without virtual machines at three fabric processes, each in a network of its own, over trunks that lose and corrupt: nothing is
-//! lost, nothing comes twice, order is kept (I8, I16); and what is told of a partition that is longer than the silence.
+//! Boards without virtual machines at three fabric processes, each in a network of its own, over trunks that lose and
+//! corrupt: nothing is lost, nothing comes twice, order is kept (I8, I16); and what is told of a partition that is
+//! longer than the silence.
 
 mod load;
 
@@ -95,8 +96,8 @@ fn partition(controls: &mut [ControlClient], load: &Load, give_up: &AtomicBool) 
     Ok(found)
 }
 
-/// SPEC I16 on real sockets: 16 boards at three fabric processes in network namespaces, trunks that lose 5 % and corrupt 1 % each way, and a
-/// partition of 5 s: each operation is performed once, and in order.
+/// SPEC I16 on real sockets: 16 boards at three fabric processes in network namespaces, trunks that lose 5 % and
+/// corrupt 1 % each way, and a partition of 5 s: each operation is performed once, and in order.
 pub(crate) fn sixteen_boards_over_three_fabrics_lose_nothing(scale: Scale) -> Result<()> {
     let load = Load::new(scale.pick(50_000, 1_000_000));
     let row = Row {
@@ -193,8 +194,8 @@ fn told(guest: &mut Guest, nodes: &[NodeId], up: bool) -> Result<()> {
     found.with_context(|| format!("nodes {nodes:?} up: {up}"))?
 }
 
-/// A partition longer than the silence: both sides are told which nodes are lost, what was outstanding ends with an error and never arrives, the
-/// others go on; after it they import again.
+/// A partition longer than the silence: both sides are told which nodes are lost, what was outstanding ends with an
+/// error and never arrives, the others go on; after it they import again.
 pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     let row =
         Row { switches: vec![("left", 0..2), ("middle", 2..3), ("right", 3..4)], transport: TRANSPORT, faults: "" };
@@ -293,8 +294,8 @@ pub(crate) fn a_long_partition_is_told_and_heals() -> Result<()> {
     Ok(())
 }
 
-/// A board that hangs is given up after the silence; what is outstanding to it ends with an error, the others go on, and when it wakes up it
-/// comes back as a new life.
+/// A board that hangs is given up after the silence; what is outstanding to it ends with an error, the others go on,
+/// and when it wakes up it comes back as a new life.
 pub(crate) fn a_hung_board_is_given_up_and_comes_back() -> Result<()> {
     const HUNG: usize = 1;
     let mut boards = Boards::start(&options(2000), ProgressMode::Silent, 3, false, |_| Vec::new())?;

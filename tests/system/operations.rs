@@ -21,8 +21,8 @@ fn lost(cluster: &Cluster, with: &str) -> Result<u64> {
     }
 }
 
-/// A word that others change by atomics is changed by the board's only: the processor's are not atomic with them where the
-/// emulator makes plain loads and stores of them, which it does with one virtual processor.
+/// A word that others change by atomics is changed by the board's only: the processor's are not atomic with them where
+/// the emulator makes plain loads and stores of them, which it does with one virtual processor.
 pub(crate) fn owners_use_the_boards_atomics(cluster: &Cluster, processors: u32) -> Result<()> {
     println!("  owner with {processors} virtual processors:");
     let by_board = lost(cluster, "board")?;
@@ -36,7 +36,8 @@ pub(crate) fn owners_use_the_boards_atomics(cluster: &Cluster, processors: u32) 
     Ok(())
 }
 
-/// The profiler view shows the page that is used, and the daemon copies the one that is read and not the one that is written.
+/// The profiler view shows the page that is used, and the daemon copies the one that is read and not the one that is
+/// written.
 pub(crate) fn counters_find_hot_pages(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let mut export = Export::of(b, "table", "192K")?;

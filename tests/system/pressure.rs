@@ -11,8 +11,8 @@ use tg_agent::Figure;
 /// In KiB, as memory is counted.
 const MIB: u64 = 1024;
 
-/// A raw store loop that outruns the network: it stalls, loses nothing, arrives in program order (I8), and neither QEMU nor
-/// the HIBs grow.
+/// A raw store loop that outruns the network: it stalls, loses nothing, arrives in program order (I8), and neither QEMU
+/// nor the HIBs grow.
 pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale) -> Result<()> {
     let (from, to) = (cluster.node(0), cluster.node(1));
     let seconds = scale.pick(10, 30);
@@ -70,8 +70,8 @@ pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale)
     Ok(())
 }
 
-/// A board is not scheduled for 2 s, again and again, under a queue's sender and a replicated page's writer: both stall with it, none of their
-/// imports comes into error, and nothing is lost.
+/// A board is not scheduled for 2 s, again and again, under a queue's sender and a replicated page's writer: both stall
+/// with it, none of their imports comes into error, and nothing is lost.
 pub(crate) fn i8_unscheduled_board_loses_nothing(cluster: &Cluster, scale: Scale) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().take(2).collect();
     let rounds = scale.pick(2, 6);
@@ -166,8 +166,8 @@ pub(crate) fn event_queue_of_four(cluster: &Cluster) -> Result<()> {
     both_ways(a, b)
 }
 
-/// The driver goes while an invalidated copy's answers to the board are due, again and again: nothing of it runs afterwards. Then it is loaded
-/// on a board that looks as a crashed driver leaves it.
+/// The driver goes while an invalidated copy's answers to the board are due, again and again: nothing of it runs
+/// afterwards. Then it is loaded on a board that looks as a crashed driver leaves it.
 pub(crate) fn driver_reloaded_amid_activity(cluster: &Cluster) -> Result<()> {
     const ROUNDS: usize = 12;
     let (a, b) = (cluster.node(3), cluster.node(1));

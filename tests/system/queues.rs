@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues under siege: senders that do not wait, consumers that are slow, stopped and killed (SPEC I9, I10).
+//! Notification queues under siege: senders that do not wait, consumers that are slow, stopped and killed (SPEC I9,
+//! I10).
 
 use crate::help::at_once;
 use anyhow::{Context, Result, ensure};
@@ -149,8 +150,8 @@ pub(crate) fn wide_elements_with_two_processors(cluster: &Cluster) -> Result<()>
     Ok(())
 }
 
-/// Two senders tell one receiver of their messages: by one flag they lose some, in either way of raising it; by flags of each
-/// sender's own and by the notification queue they lose none, and `tg-notify` fails otherwise (SPEC section 2).
+/// Two senders tell one receiver of their messages: by one flag they lose some, in either way of raising it; by flags
+/// of each sender's own and by the notification queue they lose none, and `tg-notify` fails otherwise (SPEC section 2).
 pub(crate) fn flags_lose_and_queues_do_not(cluster: &Cluster) -> Result<()> {
     let argv = [
         "tg-notify",

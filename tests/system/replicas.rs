@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replicated pages: chaos on one of them, links that are held at the worst moment, and homes that go away (SPEC items 23 to 28,
-//! E19, I2, I4, I5).
+//! Replicated pages: chaos on one of them, links that are held at the worst moment, and homes that go away (SPEC items
+//! 23 to 28, E19, I2, I4, I5).
 
 use crate::help::{Held, at_once, register};
 use anyhow::{Context, Result, ensure};
@@ -40,8 +40,8 @@ fn stalls(guests: &[&Guest]) -> Result<u64> {
     guests.iter().map(|guest| register(guest, Register::CountCounterStalls)).sum()
 }
 
-/// All nodes store to one page without agreement, and nobody ever sees a value come back (I5) nor an older own one (I4); then all
-/// copies are equal and no counter is left (I2).
+/// All nodes store to one page without agreement, and nobody ever sees a value come back (I5) nor an older own one
+/// (I4); then all copies are equal and no counter is left (I2).
 pub(crate) fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Result<u64> {
     let before = stalls(guests)?;
     let said = chaos(guests, seconds, &["--mode", mode])?;
@@ -119,7 +119,8 @@ impl Copy {
 
 /// Two nodes store to one word while the network between them is held: each has its own value when it goes on.
 ///
-/// Where they multicast themselves, each then gets the other's, and the copies differ for good; with a home they do not (SPEC item 24).
+/// Where they multicast themselves, each then gets the other's, and the copies differ for good; with a home they do not
+/// (SPEC item 24).
 pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let meet = |name: &str, mode: &str| -> Result<[String; 2]> {
@@ -186,8 +187,8 @@ pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()
     anyhow::bail!("naive copies were equal in five rounds of chaos")
 }
 
-/// W2, W3, R2: without counters, the reflection of the first store undoes the second in the writer's own copy until that is reflected,
-/// too (SPEC item 25, I4). The home is held before it sees the second.
+/// W2, W3, R2: without counters, the reflection of the first store undoes the second in the writer's own copy until
+/// that is reflected, too (SPEC item 25, I4). The home is held before it sees the second.
 pub(crate) fn owner_without_counters_goes_back(cluster: &Cluster) -> Result<()> {
     let (home, writer) = (cluster.node(0), cluster.node(1));
     let pause = || telegraphos_cluster::sleep(Duration::from_millis(100));
@@ -225,8 +226,8 @@ pub(crate) fn owner_without_counters_goes_back(cluster: &Cluster) -> Result<()> 
     Ok(())
 }
 
-/// Data at one home, flag at another, and the data's home is held: without quiet a reader sees the flag and old data; with quiet the
-/// flag waits for the data (SPEC E19, I6, I7).
+/// Data at one home, flag at another, and the data's home is held: without quiet a reader sees the flag and old data;
+/// with quiet the flag waits for the data (SPEC E19, I6, I7).
 pub(crate) fn flag_overtakes_data_without_quiet(cluster: &Cluster) -> Result<()> {
     let (far, writer, reader) = (cluster.node(0), cluster.node(1), cluster.node(2));
     let _home = Copy::of(far, None, "data", "counters")?;
@@ -258,7 +259,8 @@ pub(crate) fn flag_overtakes_data_without_quiet(cluster: &Cluster) -> Result<()>
     Ok(())
 }
 
-/// A guest whose processors are stopped gets the stores all the same, and acknowledges them: no software at the receiver (SPEC item 23).
+/// A guest whose processors are stopped gets the stores all the same, and acknowledges them: no software at the
+/// receiver (SPEC item 23).
 pub(crate) fn eager_update_needs_no_receiver(cluster: &Cluster) -> Result<()> {
     let (home, writer, stopped) = (cluster.node(0), cluster.node(1), cluster.node(2));
     let mut at_home = Copy::of(home, None, "stopped", "counters")?;
@@ -280,8 +282,8 @@ pub(crate) fn eager_update_needs_no_receiver(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Nothing is lost with a home whose copies have everything. Who asks is told so, also if his board takes long to answer and its driver knows that
-/// the segment is an orphan.
+/// Nothing is lost with a home whose copies have everything. Who asks is told so, also if his board takes long to
+/// answer and its driver knows that the segment is an orphan.
 pub(crate) fn late_answer_about_an_orphan(cluster: &Cluster) -> Result<()> {
     let (slow, other) = (cluster.node(0), cluster.node(1));
     let mut home = Copy::of(other, None, "late-answer", "counters")?;
@@ -300,8 +302,8 @@ pub(crate) fn late_answer_about_an_orphan(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The home of a segment in use goes away: who stores gets SIGBUS, who waits for errors is told; a survivor adopts, another joins it, and nothing
-/// that was quiet is lost (SPEC E20).
+/// The home of a segment in use goes away: who stores gets SIGBUS, who waits for errors is told; a survivor adopts,
+/// another joins it, and nothing that was quiet is lost (SPEC E20).
 fn survives(cluster: &Cluster, home: usize, what: &str, accident: impl Fn() -> Result<()>) -> Result<()> {
     let name = format!("survives-{what}");
     let others: Vec<usize> = (0..4).filter(|node| *node != home).collect();
@@ -355,8 +357,8 @@ pub(crate) fn home_goes_away(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// The library's examples, which check themselves: drawing, with a home that all take in turns, and with copies that become invalid;
-/// messages from one to all; and a copy made when a page is read much.
+/// The library's examples, which check themselves: drawing, with a home that all take in turns, and with copies that
+/// become invalid; messages from one to all; and a copy made when a page is read much.
 pub(crate) fn examples(cluster: &Cluster) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().collect();
     let nodes = guests.len().to_string();

@@ -4,8 +4,8 @@
 //! The driver owns [`SLOTS`] blocks of [`BLOCK_SIZE`] bytes in guest memory (`ADMIN_BASE`). It fills the
 //! [`Command`] of a free slot, writes the slot's number to `ADMIN_DOORBELL`, and waits for the slot's
 //! [`Completion`]: the HIB writes the result words first and the word `{seq, status}` last, then posts
-//! `ADMIN_DONE(slot)`. Commands start in doorbell order; a command that must wait (a lookup at another node, the release
-//! of pages with operations in flight) completes later without holding up the others.
+//! `ADMIN_DONE(slot)`. Commands start in doorbell order; a command that must wait (a lookup at another node, the
+//! release of pages with operations in flight) completes later without holding up the others.
 
 use crate::Status;
 
@@ -26,39 +26,56 @@ c_consts! {
         CONTEXT_OPEN = 1,
         /// Close `context`; TG_ERR_BUSY while one of its imports is open.
         CONTEXT_CLOSE = 2,
-        /// Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`, `nodes`. `generation` 0 asks for a new generation, else it continues the one held by page `index` - 1. Completes with the generation.
+        /// Grant `count` export pages from `index`: DMA address `address` (contiguous), `length` valid bytes, `rights`,
+        /// `nodes`. `generation` 0 asks for a new generation, else it continues the one held by page `index` - 1.
+        /// Completes with the generation.
         GRANT_SET = 3,
         /// Revoke `count` export pages from `index`. Completes when no access to them is in flight.
         GRANT_CLEAR = 4,
-        /// Publish export pages `index`..`index` + `count` (`length` bytes, `generation`) under `name` with `rights_owner`, `rights_others`, `uid` and `secret`.
+        /// Publish export pages `index`..`index` + `count` (`length` bytes, `generation`) under `name` with
+        /// `rights_owner`, `rights_others`, `uid` and `secret`.
         SEGMENT_PUBLISH = 5,
         /// Withdraw `name`. Its grants stay until GRANT_CLEAR.
         SEGMENT_WITHDRAW = 6,
-        /// Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation, rights and, for a queue, width.
+        /// Ask `node` for `name` (`secret`, `uid`, wanted `rights`). Completes with index, count, length, generation,
+        /// rights and, for a queue, width.
         LOOKUP = 7,
-        /// Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first reserves hold slots at that node.
+        /// Open `import` of `context`: window slots `index`..`index` + `count` of `node` reach export pages `page`.. of
+        /// `generation`, `length` bytes, with `rights`. With TG_RIGHT_ENQUEUE, which excludes the others, it first
+        /// reserves hold slots at that node.
         IMPORT_SET = 8,
-        /// Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of its stores taken is in memory.
+        /// Close `import`: its slots are unmapped at once; completes when nothing of it is outstanding and the count of
+        /// its stores taken is in memory.
         IMPORT_CLEAR = 9,
         /// Acknowledge the latched error of `import` and lift its cut.
         IMPORT_ACK = 10,
-        /// A whole operation from the kernel (struct tg_admin_launch). Completes when it is done; an atomic's previous value is in `length`.
+        /// A whole operation from the kernel (struct tg_admin_launch). Completes when it is done; an atomic's previous
+        /// value is in `length`.
         LAUNCH = 11,
-        /// Arm page access counter `index` for export page `page` of `node` (struct tg_admin_counter); both at 0 disarm it.
+        /// Arm page access counter `index` for export page `page` of `node` (struct tg_admin_counter); both at 0 disarm
+        /// it.
         COUNTER_SET = 12,
         /// Read counter `index`: completes with the reads left in `generation`, the writes left in `length`.
         COUNTER_GET = 13,
-        /// Make export page `page` a queue (struct tg_admin_queue), empty: words 0 and 1 of its buffer hold size and 3. Completes with the generation. It is published by SEGMENT_PUBLISH with TG_RIGHT_ENQUEUE and revoked by GRANT_CLEAR, which refuses the elements held.
+        /// Make export page `page` a queue (struct tg_admin_queue), empty: words 0 and 1 of its buffer hold size and 3.
+        /// Completes with the generation. It is published by SEGMENT_PUBLISH with TG_RIGHT_ENQUEUE and revoked by
+        /// GRANT_CLEAR, which refuses the elements held.
         QUEUE_SET = 14,
-        /// The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped.
+        /// The overflow of the queue at export page `index` has been handled: the committed words are elsewhere and
+        /// head is 3. The board puts the pending element at 3 and goes on. TG_ERR_INVALID if the queue is not stopped.
         QUEUE_RESUME = 15,
-        /// Make granted export page `page` a replicated page (struct tg_admin_replica): the home if `node` is this node, else a copy of that node's `home_page`; a page that is one already is changed. Completes when the copy is filled.
+        /// Make granted export page `page` a replicated page (struct tg_admin_replica): the home if `node` is this
+        /// node, else a copy of that node's `home_page`; a page that is one already is changed. Completes when the copy
+        /// is filled.
         REPLICA_SET = 16,
-        /// Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the copies of a home are orphaned.
+        /// Export page `index` is replicated no more: a copy leaves its home once its own stores are acknowledged; the
+        /// copies of a home are orphaned.
         REPLICA_CLEAR = 17,
-        /// Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy then. TG_ERR_NOT_HOME if the page is no filled copy of a living home.
+        /// Make this node the home of its copy, export page `index`. Completes when it is; the home until now is a copy
+        /// then. TG_ERR_NOT_HOME if the page is no filled copy of a living home.
         REPLICA_MOVE = 18,
-        /// No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it invalid may complete. Another REPLICA_SET makes the copy valid again.
+        /// No processor of this node has export page `index`, an invalid copy, mapped any more: the store that made it
+        /// invalid may complete. Another REPLICA_SET makes the copy valid again.
         REPLICA_INVALID = 19,
     }
 }
@@ -90,7 +107,8 @@ c_struct! {
         pub count: u32 = "__le32",
         /// First export page at the remote node.
         pub page: u32 = "__le32",
-        /// Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores taken; 0 for none.
+        /// Of an import of this node's own replicated pages: 1 + the word of the status page that counts its stores
+        /// taken; 0 for none.
         pub taken: u32 = "__le32",
         /// Grant generation.
         pub generation: u64 = "__le64",
@@ -192,13 +210,16 @@ c_struct! {
 c_consts! {
     /// Modes of a replicated page for the C header.
     pub MODES: u32, prefix "TG_REPLICA_" {
-        /// Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores meet (SPEC item 24).
+        /// Stores are applied where they are made and sent to all copies by their writer; copies diverge when stores
+        /// meet (SPEC item 24).
         NAIVE = 1,
-        /// Stores go through the home, which multicasts them; a copy applies everything that comes back, so a program may see its own older store again.
+        /// Stores go through the home, which multicasts them; a copy applies everything that comes back, so a program
+        /// may see its own older store again.
         OWNER = 2,
         /// The same, with counters of pending writes (SPEC item 25): nobody sees values out of order.
         COUNTERS = 3,
-        /// Stores go to the home alone; those copies that are valid become invalid, and are filled again when a processor reads them (SPEC item 28).
+        /// Stores go to the home alone; those copies that are valid become invalid, and are filled again when a
+        /// processor reads them (SPEC item 28).
         INVALIDATE = 4,
     }
 }

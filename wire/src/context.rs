@@ -2,22 +2,26 @@
 //! A process's own page on the board (BAR2, one unit per context) and its status page in guest memory.
 //!
 //! Whatever a process asks for that takes time has one of the context's [`SLOTS`] slots, and ends with the word
-//! `status << 48 | cookie` in `done[slot]` of the status page. The cookie is the caller's, so that it tells this completion
-//! from the slot's earlier ones. All stores to the board travel the same path, in order.
+//! `status << 48 | cookie` in `done[slot]` of the status page. The cookie is the caller's, so that it tells this
+//! completion from the slot's earlier ones. All stores to the board travel the same path, in order.
 //!
 //! - **quiet** (the papers' FENCE, s1; SPEC item 27): the process stores `import << 48 | cookie` to `QUIET[slot]`. It is done
-//!   when every earlier store, atomic and copy of that import (or, with import `ffff`, of the whole context) is performed at its
-//!   destination and acknowledged (SPEC E19). While an import has an unacknowledged (latched) error, its status is reported.
+//!   when every earlier store, atomic and copy of that import (or, with import `ffff`, of the whole context) is
+//!   performed at its destination and acknowledged (SPEC E19). While an import has an unacknowledged (latched) error,
+//!   its status is reported.
 //! - **launch** (Telegraphos II, SPEC item 20): addresses are passed by stores of [`Argument`] words to the *argument* aperture of
-//!   the window, at the address meant, which only a process can do whose page tables allow it; operands by stores to the slot's
-//!   registers in this page; the store to `LAUNCH` starts the operation and consumes its arguments. A slot keeps its arguments however long the
-//!   process is interrupted. The previous value of an atomic is written to `value[slot]` before `done[slot]`.
+//!   the window, at the address meant, which only a process can do whose page tables allow it; operands by stores to
+//!   the slot's registers in this page; the store to `LAUNCH` starts the operation and consumes its arguments. A slot
+//!   keeps its arguments however long the process is interrupted. The previous value of an atomic is written to
+//!   `value[slot]` before `done[slot]`.
 //! - **fetch** (s1, SPEC items 19 and 20: the last access of a launch is a read that returns the result): in place of the store to `LAUNCH`, a load of
-//!   4 or 8 bytes from `FETCH[slot]` performs the atomic whose number is in bits 63:56 of LENGTH on a word of that size, consumes the arguments,
-//!   and is answered with the previous value. `done[slot]` is not written. A fetch that fails is answered with all ones, counts in `errors`, and
-//!   latches its status on the import of its argument, or in ERROR if it has none.
+//!   4 or 8 bytes from `FETCH[slot]` performs the atomic whose number is in bits 63:56 of LENGTH on a word of that
+//!   size, consumes the arguments, and is answered with the previous value. `done[slot]` is not written. A fetch that
+//!   fails is answered with all ones, counts in `errors`, and latches its status on the import of its argument, or in
+//!   ERROR if it has none.
 //! - **queue arm**: the store of a queue's export page and of the tail that its consumer saw to `QUEUE_ARM` asks for a CONTEXT event at the next
-//!   element; if the tail has moved since, or the queue is not empty or stopped, it comes at once, so that no wake-up is lost.
+//!   element; if the tail has moved since, or the queue is not empty or stopped, it comes at once, so that no wake-up
+//!   is lost.
 //! - **arm**: the store of a cookie to `ARM[slot]` asks for a CONTEXT event when that operation is done; if nothing with this cookie
 //!   is outstanding in the slot, it comes at once, so that no wake-up is lost.
 
@@ -51,13 +55,15 @@ c_consts! {
         OPERAND = 0,
         /// Launch register: value a compare-and-swap compares with.
         COMPARE = 8,
-        /// Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the first argument's address in 51:48, of the second's in 55:52. For FETCH, the operation in 63:56.
+        /// Launch register: bytes to copy in bits 47:0, and the low 3 bits (which an aligned store cannot pass) of the
+        /// first argument's address in 51:48, of the second's in 55:52. For FETCH, the operation in 63:56.
         LENGTH = 16,
         /// Launch register: `operation << 56 | flags << 48 | cookie`; starts it.
         LAUNCH = 24,
         /// Offset of QUEUE_ARM: `export page << 32 | word 0 of the queue's first buffer as the consumer saw it`.
         QUEUE_ARM = 3072,
-        /// Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k is 8 * k further.
+        /// Offset of FETCH of slot 0: a load from it performs the slot's atomic and returns its result. That of slot k
+        /// is 8 * k further.
         FETCH = 3584,
         /// Size of the status page in bytes.
         STATUS_SIZE = 4096,
@@ -73,7 +79,8 @@ c_consts! {
         ADD = 2,
         /// Compare-and-swap of the word at argument 0.
         COMPARE_SWAP = 3,
-        /// Copy LENGTH bytes to argument 0 from argument 1; at least one of them is on this node (put, get, remote copy).
+        /// Copy LENGTH bytes to argument 0 from argument 1; at least one of them is on this node (put, get, remote
+        /// copy).
         COPY = 4,
     }
 }

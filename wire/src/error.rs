@@ -93,7 +93,8 @@ statuses! {
     QueueHeader = 27, "TG_ERR_QUEUE_HEADER",
     /// The page is not a queue, or the enqueue is not at the queue's base or not of its word width.
     NotQueue = 28, "TG_ERR_NOT_QUEUE",
-    /// The node of the queue has no hold slots left for another import of a queue, or more elements came than were reserved.
+    /// The node of the queue has no hold slots left for another import of a queue, or more elements came than were
+    /// reserved.
     NoHold = 29, "TG_ERR_NO_HOLD",
     /// The page is not replicated, or not in this mode, or its home is another node.
     NotHome = 30, "TG_ERR_NOT_HOME",

@@ -2,10 +2,10 @@
 //! The event queue in guest memory: a ring of 16-byte entries and one interrupt vector.
 //!
 //! Entry n (running count from 0) lives at index n mod size. The HIB writes `value` first, then the word
-//! `{kind, index, seq}` with `seq` = n + 1 (release); an entry is new exactly if its `seq` is the one the driver expects.
-//! The HIB posts only while fewer than `size` entries are unconsumed (`EVENT_CONSUMER`); a cause that finds the
-//! queue full stays as a pending bit and is posted, with the value of that later time, when space appears: nothing is
-//! lost. An interrupt is raised when an entry is posted into an empty queue, and again when the driver writes
+//! `{kind, index, seq}` with `seq` = n + 1 (release); an entry is new exactly if its `seq` is the one the driver
+//! expects. The HIB posts only while fewer than `size` entries are unconsumed (`EVENT_CONSUMER`); a cause that finds
+//! the queue full stays as a pending bit and is posted, with the value of that later time, when space appears: nothing
+//! is lost. An interrupt is raised when an entry is posted into an empty queue, and again when the driver writes
 //! `EVENT_CONSUMER` while entries are left.
 
 c_consts! {
@@ -27,7 +27,8 @@ c_consts! {
         COUNTER = 7,
         /// A queue needs its driver; value = `export page << 32 | status << 16 | TG_QUEUE_EVENT_* bits`.
         QUEUE = 8,
-        /// A replicated page has changed its state; `index` = its home, value = `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`.
+        /// A replicated page has changed its state; `index` = its home, value =
+        /// `export page << 32 | status << 16 | TG_REPLICA_EVENT_* bits`.
         REPLICA = 9,
         /// State of context `index` changed; value = TG_CONTEXT_CONGESTED or 0.
         CONTEXT_STATE = 10,
@@ -56,7 +57,8 @@ pub const QUEUE_BROKEN: u64 = 2;
 pub const REPLICA_ORPHANED: u64 = 1;
 /// REPLICA: it has had another home; `index` is the present one.
 pub const REPLICA_MOVED: u64 = 2;
-/// REPLICA: the copy is not valid any more (TG_REPLICA_INVALIDATE); the driver unmaps it and says so by REPLICA_INVALID.
+/// REPLICA: the copy is not valid any more (TG_REPLICA_INVALIDATE); the driver unmaps it and says so by
+/// REPLICA_INVALID.
 pub const REPLICA_INVALID: u64 = 4;
 
 c_struct! {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Generates the C headers of the guest driver from the tables of this crate: what user space sees, and what the driver and the
-//! board say to each other, which user space never sees.
+//! Generates the C headers of the guest driver from the tables of this crate: what user space sees, and what the driver
+//! and the board say to each other, which user space never sees.
 //!
 //! ```sh
 //! cargo run -p telegraphos-wire --example header > guest-driver/uapi/telegraphos.h

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! PCI identity. Vendor `7e1e` is unassigned in the public PCI id list (the system test `pci_vendor_is_unassigned` looks
-//! it up in Debian's `pci.ids`); it reads "tele".
+//! PCI identity. Vendor `7e1e` is unassigned in the public PCI id list (the system test `pci_vendor_is_unassigned`
+//! looks it up in Debian's `pci.ids`); it reads "tele".
 
 c_consts! {
     /// PCI constants for the C header.

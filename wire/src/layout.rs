@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the fields of frames and packets are, as tables: what the Wireshark dissector and docs/packets.md are generated from.
+//! Where the fields of frames and packets are, as tables: what the Wireshark dissector and docs/packets.md are
+//! generated from.
 //!
-//! The tables of kinds come from the declarations of [`Frame`](crate::link::Frame) and [`Body`](crate::Body), as their encoding does.
+//! The tables of kinds come from the declarations of [`Frame`](crate::link::Frame) and [`Body`](crate::Body), as their
+//! encoding does.
 
 use crate::link::{self, HEAD_LEN};
 use crate::packet::{self, HEADER_LEN, MAX_BLOCK};
@@ -37,8 +39,8 @@ pub enum Show {
 /// One field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name, a word that a display filter can have: `telegraphos.page`. A name means the same, in the same way of showing,
-    /// wherever it occurs.
+    /// Its name, a word that a display filter can have: `telegraphos.page`. A name means the same, in the same way of
+    /// showing, wherever it occurs.
     pub name: &'static str,
     /// Bytes from the start of the frame's body or of the packet.
     pub at: usize,

@@ -3,16 +3,17 @@
 //!
 //! A frame is an 8-byte head (`u32` total length, kind, [`PROTOCOL_VERSION`], zero) and a body. The HIB opens with
 //! [`Frame::Hello`]; the fabric answers [`Frame::Welcome`] and a [`Frame::NodeUp`] for each present node (the joiner
-//! included), or [`Frame::Refuse`] and closes. After that either side may send a packet of a class only while it holds a
-//! credit of that class; the receiver returns credits with [`Frame::Credit`] as it makes room. Replies travel
+//! included), or [`Frame::Refuse`] and closes. After that either side may send a packet of a class only while it holds
+//! a credit of that class; the receiver returns credits with [`Frame::Credit`] as it makes room. Replies travel
 //! without credits: every requester has room reserved for the answers it asked for, so they always sink.
 //!
-//! A packet of [`Class::Reflected`] to [`MULTICAST`](packet::MULTICAST) crosses the link of its sender once and is copied by the
-//! switch to the members that the last [`Frame::Group`] gave for its page.
+//! A packet of [`Class::Reflected`] to [`MULTICAST`](packet::MULTICAST) crosses the link of its sender once and is
+//! copied by the switch to the members that the last [`Frame::Group`] gave for its page.
 //!
-//! A *trunk* joins two switches. Either side opens with [`Frame::Trunk`]; when both have and agree, packets cross as [`Frame::Forward`]
-//! against credits of their class and layer, replies too, and the presence of nodes as [`Frame::Reach`] and [`Frame::NodeDown`], each
-//! behind everything the node sent before. `docs/fabric.md` has the rules.
+//! A *trunk* joins two switches. Either side opens with [`Frame::Trunk`]; when both have and agree, packets cross as
+//! [`Frame::Forward`] against credits of their class and layer, replies too, and the presence of nodes as
+//! [`Frame::Reach`] and [`Frame::NodeDown`], each behind everything the node sent before. `docs/fabric.md` has the
+//! rules.
 //!
 //! Whoever is asked by [`Frame::Probe`] answers [`Frame::Alive`], on links and trunks alike.
 
@@ -31,8 +32,8 @@ pub const MAX_LEN: usize = HEAD_LEN + forward_len(MAX_MEMBERS) + packet::MAX_LEN
 pub const MAX_LAYERS: u8 = 4;
 /// Members of one group, at most: as many nodes as a window can address.
 pub const MAX_MEMBERS: usize = 1 << 12;
-/// Members of all groups of one node together, at most: what the switch keeps of one node is bounded. A node whose groups would be
-/// more sends one packet for each copy of the pages that are left over.
+/// Members of all groups of one node together, at most: what the switch keeps of one node is bounded. A node whose
+/// groups would be more sends one packet for each copy of the pages that are left over.
 pub const MAX_MEMBERSHIPS: usize = 1 << 18;
 /// Groups of one node, at most, for the same reason.
 pub const MAX_GROUPS: usize = 1 << 14;
@@ -41,13 +42,13 @@ pub const DEFAULT_CREDITS: u32 = 256;
 
 /// Bits of an incarnation that count the resets of one join.
 pub const RESET_BITS: u32 = 12;
-/// Bits of an incarnation that count resets, and above them the joins since the fabric's start. What is above these is the second of the
-/// fabric's start: a fabric that is started again later begins with greater ones, as long as its nodes have joined less often than 256
-/// times a second.
+/// Bits of an incarnation that count resets, and above them the joins since the fabric's start. What is above these is
+/// the second of the fabric's start: a fabric that is started again later begins with greater ones, as long as its
+/// nodes have joined less often than 256 times a second.
 pub const COUNTED_BITS: u32 = RESET_BITS + 8;
 
-/// Incarnations that a fabric gives which is started at this time, in seconds since 1970, are greater than this. It does not come round
-/// before the year 2106, when the seconds need 33 bits.
+/// Incarnations that a fabric gives which is started at this time, in seconds since 1970, are greater than this. It
+/// does not come round before the year 2106, when the seconds need 33 bits.
 pub const fn incarnation_at(seconds: u64) -> u64 {
     (seconds & 0xffff_ffff) << COUNTED_BITS
 }
@@ -69,7 +70,8 @@ pub enum Refusal {
     NodeBits = 4,
     /// `offset_bits` differ.
     OffsetBits = 5,
-    /// The first frame was not a Hello; or, with epochs as values, the trunk was joined by another connection since this one was greeted.
+    /// The first frame was not a Hello; or, with epochs as values, the trunk was joined by another connection since
+    /// this one was greeted.
     Handshake = 6,
     /// The port misbehaved (bad frame, packets without credit, forged source).
     Protocol = 7,
@@ -81,7 +83,8 @@ pub enum Refusal {
     NoTrunk = 10,
     /// The port was silent for too long: `offered` and `expected` are microseconds.
     Silent = 11,
-    /// The node joined or was reset too often: `offered` is how often it may at once, `expected` how often in a second from then on.
+    /// The node joined or was reset too often: `offered` is how often it may at once, `expected` how often in a second
+    /// from then on.
     Rate = 12,
 }
 
@@ -361,8 +364,8 @@ kinds! {
         /// The new incarnation: greater than the last.
         incarnation: u64 = First,
     };
-    /// HIB -> fabric: from now on, packets of mine about `page` to [`MULTICAST`](packet::MULTICAST) are for these nodes. The groups of
-    /// a node end with its port, and when it is reset.
+    /// HIB -> fabric: from now on, packets of mine about `page` to [`MULTICAST`](packet::MULTICAST) are for these
+    /// nodes. The groups of a node end with its port, and when it is reset.
     Group = 9 "group", None, 4, None {
         /// My export page: [`Body::page`](crate::Body::page) of those packets.
         page: u32 = Page,
@@ -491,8 +494,8 @@ impl Frame {
         len
     }
 
-    /// Parses the first frame of a byte stream: `Ok(None)` asks for more bytes, `Ok(Some((frame, used)))` is a frame and its
-    /// length. After an error the stream cannot be trusted any more. Never panics.
+    /// Parses the first frame of a byte stream: `Ok(None)` asks for more bytes, `Ok(Some((frame, used)))` is a frame
+    /// and its length. After an error the stream cannot be trusted any more. Never panics.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
         if bytes.len() < HEAD_LEN {
             return Ok(None);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What HIBs say to each other: a fixed header and, for some kinds, a payload.
 //!
-//! [`Packet`] is the checked representation. Each kind is declared once, in [`Body`], with the place of each field; the encoding, the checked
-//! decoding and the tables of [`layout`](crate::layout) come from that (`schema.rs`).
+//! [`Packet`] is the checked representation. Each kind is declared once, in [`Body`], with the place of each field; the
+//! encoding, the checked decoding and the tables of [`layout`](crate::layout) come from that (`schema.rs`).
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -18,8 +18,9 @@ pub const HEADER_LEN: usize = 64;
 pub const MAX_BLOCK: usize = 8192;
 /// No node, in [`Body::Rehome`].
 pub const NO_NODE: NodeId = NodeId::MAX;
-/// All members of a group, as the destination of a packet of [`Class::Reflected`]: the switch makes a copy for each of the nodes that
-/// [`Frame::Group`](crate::link::Frame::Group) named for its page, with that node as `dst` and its incarnation as `target`.
+/// All members of a group, as the destination of a packet of [`Class::Reflected`]: the switch makes a copy for each of
+/// the nodes that [`Frame::Group`](crate::link::Frame::Group) named for its page, with that node as `dst` and its
+/// incarnation as `target`.
 pub const MULTICAST: NodeId = NodeId::MAX - 1;
 /// Bytes of the longest packet.
 pub const MAX_LEN: usize = HEADER_LEN + MAX_BLOCK;
@@ -100,9 +101,9 @@ pub struct RemoteAddr {
 
 /// Which stores belong together: if one of them is lost, those behind it are lost, too.
 ///
-/// A board gives each import an epoch when it is opened, and another one when the driver acknowledges a refusal; no two openings or
-/// acknowledgements of a board have the same one (modulo 2^32). The receiver of a store that it refuses refuses every later one of the same
-/// import and epoch, so that none passes a lost one (SPEC I8).
+/// A board gives each import an epoch when it is opened, and another one when the driver acknowledges a refusal; no two
+/// openings or acknowledgements of a board have the same one (modulo 2^32). The receiver of a store that it refuses
+/// refuses every later one of the same import and epoch, so that none passes a lost one (SPEC I8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ImportEpoch {
     /// Number of the import in the sender's table.
@@ -114,8 +115,8 @@ pub struct ImportEpoch {
 /// A segment name, NUL-padded.
 pub type Name = [u8; 64];
 
-/// Whether a segment may have this name: 1 to 63 printable ASCII characters, and NUL from there on. So a name cannot forge a line of a log,
-/// and no two names look alike.
+/// Whether a segment may have this name: 1 to 63 printable ASCII characters, and NUL from there on. So a name cannot
+/// forge a line of a log, and no two names look alike.
 pub fn is_valid_name(name: &Name) -> bool {
     let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     let (text, padding) = name.split_at(length);
@@ -422,8 +423,8 @@ kinds! {
         size: u8 = Size,
         /// The element.
         data: u64 = Data,
-        /// Requests that the sender's node had sent to this one before, modulo 2^32, counted from when each learned the other's present
-        /// incarnation: the element is appended after them (SPEC I8).
+        /// Requests that the sender's node had sent to this one before, modulo 2^32, counted from when each learned the
+        /// other's present incarnation: the element is appended after them (SPEC I8).
         after: u32 = After,
     };
     /// From now on so many imports of the sender's node use the queue at `at`; hold slots are reserved for each.
@@ -433,7 +434,8 @@ kinds! {
         /// Number of imports; none returns all.
         imports: u32 = Imports,
     };
-    /// From the node of a copy to the home of its replicated page: its processor stored this to the copy (SPEC items 24, 25).
+    /// From the node of a copy to the home of its replicated page: its processor stored this to the copy (SPEC items
+    /// 24, 25).
     Update = 9 "update", REQUEST, HEADER_LEN, Access {
         /// The word at home.
         at: RemoteAddr = At,
@@ -452,7 +454,8 @@ kinds! {
         at: RemoteAddr = At,
         /// TG_REPLICA_*: the mode, which is that of the home.
         mode: u16 = Mode,
-        /// It has the content already, up to where the home until now has stopped: to the home from now on, while the page moves.
+        /// It has the content already, up to where the home until now has stopped: to the home from now on, while the
+        /// page moves.
         keep: bool = Keep,
     };
     /// Be a copy no more.
@@ -480,8 +483,8 @@ kinds! {
         /// The copy is complete with these.
         last: bool = Last,
     };
-    /// From the home to its copies, behind all stores: the page lives elsewhere from now on, or nowhere. A new home says by it that it is
-    /// the home from now on.
+    /// From the home to its copies, behind all stores: the page lives elsewhere from now on, or nowhere. A new home
+    /// says by it that it is the home from now on.
     Rehome = 14 "rehome", REFLECTED, HEADER_LEN, None {
         /// The home until now.
         at: RemoteAddr = At,
@@ -621,8 +624,8 @@ pub struct Packet {
     /// The requester's incarnation, returned in the reply: a reply to an earlier life is dropped.
     pub incarnation: u64,
     /// In a request, the receiver's incarnation as the requester knows it: a store or load meant for an earlier life is
-    /// refused, so that none passes one that was lost when that life ended. Zero in replies and, until the switch makes its copies, in
-    /// packets to [`MULTICAST`].
+    /// refused, so that none passes one that was lost when that life ended. Zero in replies and, until the switch makes
+    /// its copies, in packets to [`MULTICAST`].
     pub target: u64,
     /// What it says.
     pub body: Body,
@@ -721,8 +724,8 @@ impl Packet {
         self.body.class()
     }
 
-    /// Appends the packet to `out` and returns its length. The header has version, kind and, by [`layout`](crate::layout), the fields of all
-    /// packets and those of the kind; the rest of it is zero.
+    /// Appends the packet to `out` and returns its length. The header has version, kind and, by
+    /// [`layout`](crate::layout), the fields of all packets and those of the kind; the rest of it is zero.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
         let (start, kind) = (out.len(), self.body.kind());
         out.resize(start + kind.len, 0);

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Layout of a notification queue in its receiver's memory (s0 §3; SPEC items 4-6, E5-E9, E11).
 //!
-//! A queue is a list of buffers in one *arena*. Word 0 of a buffer = `size << 16 | tail` (written by the HIB alone), word 1 =
-//! `size << 16 | head` (written by the CPU alone), word 2 = `next`, data from index 3. Words have 4 or 8 bytes; in wide ones the upper half of the
-//! three header words is zero. Size, head and tail count words; a buffer is a power of two words, aligned to its size, and at most 64 KiB, so
-//! `base | index` addresses an entry. `head == tail` always means empty (E1).
+//! A queue is a list of buffers in one *arena*. Word 0 of a buffer = `size << 16 | tail` (written by the HIB alone),
+//! word 1 = `size << 16 | head` (written by the CPU alone), word 2 = `next`, data from index 3. Words have 4 or 8
+//! bytes; in wide ones the upper half of the three header words is zero. Size, head and tail count words; a buffer is a
+//! power of two words, aligned to its size, and at most 64 KiB, so `base | index` addresses an entry. `head == tail`
+//! always means empty (E1).
 //!
-//! The first buffer, at arena index 0, is the one that senders address; it is the newest. `next` leads from it to older ones: it is the arena index
-//! of the next buffer's word 0 and 0 at the end (E3, E9). The HIB never reads it.
+//! The first buffer, at arena index 0, is the one that senders address; it is the newest. `next` leads from it to older
+//! ones: it is the arena index of the next buffer's word 0 and 0 at the end (E3, E9). The HIB never reads it.
 //!
-//! The word `state` of the [`Control`] page keeps dequeue and overflow handling apart (E11). Consumers enter by a compare-and-swap
-//! that sets [`BUSY`] and their owner number while neither BUSY nor [`FULL`] is set, and leave by clearing both; whoever then finds FULL set calls
-//! the driver. The driver sets FULL when the board has stopped the queue, and acts only if BUSY was clear.
+//! The word `state` of the [`Control`] page keeps dequeue and overflow handling apart (E11). Consumers enter by a
+//! compare-and-swap that sets [`BUSY`] and their owner number while neither BUSY nor [`FULL`] is set, and leave by
+//! clearing both; whoever then finds FULL set calls the driver. The driver sets FULL when the board has stopped the
+//! queue, and acts only if BUSY was clear.
 
 /// First data index.
 pub const FIRST: u16 = 3;
@@ -43,7 +45,8 @@ c_consts! {
         BUSY = 1,
         /// tg_queue_control.state: the board has stopped the queue, and the driver has not handled it yet.
         FULL = 2,
-        /// tg_queue_control.state: the quota is used up and senders are held back; whoever frees a buffer calls the driver.
+        /// tg_queue_control.state: the quota is used up and senders are held back; whoever frees a buffer calls the
+        /// driver.
         HELD = 4,
         /// tg_queue_control.state: the queue is broken or gone; see TG_IOCTL_QUEUE_STATE.
         DEAD = 8,

@@ -93,11 +93,15 @@ registers! {
     AdminBase = 0x070, 8, ReadWrite, "ADMIN_BASE";
     /// Writing n executes the command in admin slot n.
     AdminDoorbell = 0x078, 4, WriteOnly, "ADMIN_DOORBELL";
-    /// Special mode (Telegraphos I launch, SPEC item 19): `1 << 63 | context << 8 | slot` enters it, 0 leaves it. While in it every store to and load from the plain window performs no access but passes its address as the slot's next argument (a load reads as zero), and LAUNCH of that slot leaves it.
+    /// Special mode (Telegraphos I launch, SPEC item 19): `1 << 63 | context << 8 | slot` enters it, 0 leaves it. While
+    /// in it every store to and load from the plain window performs no access but passes its address as the slot's next
+    /// argument (a load reads as zero), and LAUNCH of that slot leaves it.
     Special = 0x080, 8, ReadWrite, "SPECIAL";
     /// Number of page access counters.
     Counters = 0x088, 4, ReadOnly, "COUNTERS";
-    /// The running process's context, for the launch styles that need the operating system at each context switch (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore it.
+    /// The running process's context, for the launch styles that need the operating system at each context switch
+    /// (FLASH's process id register; a write also abandons SHRIMP's half-made command). Boards that check keys ignore
+    /// it.
     Process = 0x08c, 4, ReadWrite, "PROCESS";
     /// Remote stores accepted from this node's processors since reset.
     CountStores = 0x100, 8, ReadOnly, "COUNT_STORES";
@@ -156,7 +160,9 @@ c_consts! {
         SPECIAL_ENTER = 0x8000_0000_0000_0000,
         /// CONTROL: interrupts are enabled.
         CONTROL_IRQ_ENABLE = 1,
-        /// CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches bus mastering on.
+        /// CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no
+        /// access to guest memory is in flight. For a driver that takes over from one that crashed, before it switches
+        /// bus mastering on.
         CONTROL_RESET = 2,
     }
 }

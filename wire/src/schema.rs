@@ -11,9 +11,9 @@
 //!   slot At: bytes of the fixed part (FIELDS) <-> value (put, get), and what follows it (extend)
 //! ```
 //!
-//! From the list come the Rust type, its encoding and checked decoding, number, name and class of each kind, and the tables of
-//! [`layout`](crate::layout), from which the dissector and docs/packets.md are generated. A new packet is one entry in
-//! [`packet`](crate::packet), a new frame one in [`link`](crate::link).
+//! From the list come the Rust type, its encoding and checked decoding, number, name and class of each kind, and the
+//! tables of [`layout`](crate::layout), from which the dissector and docs/packets.md are generated. A new packet is one
+//! entry in [`packet`](crate::packet), a new frame one in [`link`](crate::link).
 
 use alloc::vec::Vec;
 
@@ -180,7 +180,8 @@ pub(crate) const fn ordered<const N: usize>(parts: &[&[Field]]) -> [Field; N] {
     all
 }
 
-/// What follows the fixed part of a kind with these slots: one of them at most has a tail, but for a list of members with a packet.
+/// What follows the fixed part of a kind with these slots: one of them at most has a tail, but for a list of members
+/// with a packet.
 #[allow(clippy::panic, reason = "a table that cannot be does not compile")]
 pub(crate) const fn tail_of(tails: &[Tail]) -> Tail {
     let (mut at, mut found) = (0, Tail::None);
@@ -214,8 +215,8 @@ macro_rules! kind {
     }};
 }
 
-/// Declares an enum of kinds. Of each: its documentation, its variant, number, name, class (`Some(class)` or `None`), bytes of its fixed part, what must
-/// hold of its fields, and the fields, each with its slot.
+/// Declares an enum of kinds. Of each: its documentation, its variant, number, name, class (`Some(class)` or `None`),
+/// bytes of its fixed part, what must hold of its fields, and the fields, each with its slot.
 macro_rules! kinds {
     (
         $(#[$meta:meta])* $vis:vis enum $type:ident, table $(#[$table_meta:meta])* $table:ident;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! docs/packets.md: the tables of frames and packets for people.
 //!
-//! `cargo run -p telegraphos-wire --example packets > docs/packets.md` renews the committed copy; a test fails when it is stale.
+//! `cargo run -p telegraphos-wire --example packets > docs/packets.md` renews the committed copy; a test fails when it
+//! is stale.
 
 use core::fmt::{self, Write};
 

@@ -4,21 +4,24 @@
 //! Each open file has its own context, exports and imports; closing it releases them. Handles are numbers of the
 //! device (an import's handle is its import number) and are usable only through the file that made them.
 //!
-//! Each ioctl has a structure that begins with `size` and `flags`, and may grow at its end. The caller says in `size` how long the
-//! structure is that it knows; the request number says the same. The driver takes what is missing for zero, and refuses what it does
-//! not know unless it is zero: `E2BIG` for bytes behind the end of its own structure, `EINVAL` for a flag, and for less than
-//! the first version of the structure had. It writes no more than `size` bytes back.
+//! Each ioctl has a structure that begins with `size` and `flags`, and may grow at its end. The caller says in `size`
+//! how long the structure is that it knows; the request number says the same. The driver takes what is missing for
+//! zero, and refuses what it does not know unless it is zero: `E2BIG` for bytes behind the end of its own structure,
+//! `EINVAL` for a flag, and for less than the first version of the structure had. It writes no more than `size` bytes
+//! back.
 //!
-//! mmap offsets: `kind << 48 | handle << 32 | byte offset`; kinds are MMAP_*. A mapping must lie within the object, else
-//! `EINVAL`. Import and export mappings fill by page fault; when the object goes away (device gone, grant revoked, node down)
-//! the next touch is SIGBUS.
+//! mmap offsets: `kind << 48 | handle << 32 | byte offset`; kinds are MMAP_*. A mapping must lie within the object,
+//! else `EINVAL`. Import and export mappings fill by page fault; when the object goes away (device gone, grant revoked,
+//! node down) the next touch is SIGBUS.
 
 c_consts! {
     /// Constants of the user interface for the C header.
     pub ALL: u64, prefix "TG_" {
         /// Version of the user interface, in tg_info.abi.
         ABI_VERSION = 2,
-        /// Type byte of the ioctls. The kernel's list of those in use (Documentation/userspace-api/ioctl/ioctl-number.rst) has none of this type; numbers 00 to 3f are this driver's.
+        /// Type byte of the ioctls. The kernel's list of those in use
+        /// (Documentation/userspace-api/ioctl/ioctl-number.rst) has none of this type; numbers 00 to 3f are this
+        /// driver's.
         IOCTL_TYPE = 0xbd,
         /// First number of the ioctls of telegraphos_lab.ko, which is for comparisons only. Without it they are ENOTTY.
         IOCTL_LAB = 0x20,
@@ -174,7 +177,8 @@ c_struct! {
 }
 
 c_struct! {
-    /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is done.
+    /// Run an atomic or a copy from the kernel (TG_IOCTL_LAUNCH, of telegraphos_lab.ko). Blocks, killably, until it is
+    /// done.
     pub struct Launch as "tg_launch" {
         /// Bytes of this structure, as the caller knows it.
         pub size: u32 = "__u32",
@@ -188,7 +192,8 @@ c_struct! {
         pub target: u32 = "__u32",
         /// STYLE_PLAIN: import handle of the source of a copy.
         pub source: u32 = "__u32",
-        /// STYLE_PLAIN: bytes from the start of the target's segment. STYLE_SPECIAL: address in the caller's mapping of an import.
+        /// STYLE_PLAIN: bytes from the start of the target's segment. STYLE_SPECIAL: address in the caller's mapping of
+        /// an import.
         pub target_address: u64 = "__u64",
         /// The same for the source of a copy.
         pub source_address: u64 = "__u64",
@@ -246,7 +251,8 @@ c_struct! {
 }
 
 c_struct! {
-    /// Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH, in: `handle`).
+    /// Make a queue under a name (TG_IOCTL_QUEUE_CREATE), or say what a queue of this file is (TG_IOCTL_QUEUE_ATTACH,
+    /// in: `handle`).
     pub struct Queue as "tg_queue" {
         /// Bytes of this structure, as the caller knows it.
         pub size: u32 = "__u32",
@@ -274,7 +280,8 @@ c_struct! {
         pub handle: u32 = "__u32",
         /// Out: export page, for QUEUE_ARM.
         pub page: u32 = "__u32",
-        /// Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of the queue goes, which clears a BUSY that it left.
+        /// Out: the caller's owner number, for tg_queue_control.state. It is the process's until its last mapping of
+        /// the queue goes, which clears a BUSY that it left.
         pub owner: u32 = "__u32",
         /// Out: mmap offset of the control page; the arena follows at `arena` bytes behind.
         pub offset: u64 = "__u64",
@@ -308,7 +315,8 @@ c_struct! {
 }
 
 c_struct! {
-    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick. EAGAIN if the queue is empty.
+    /// Dequeue in the kernel (TG_IOCTL_QUEUE_POP, of telegraphos_lab.ko), as the paper's PAL code did: the yardstick.
+    /// EAGAIN if the queue is empty.
     pub struct QueuePop as "tg_queue_pop" {
         /// Bytes of this structure, as the caller knows it.
         pub size: u32 = "__u32",
@@ -466,8 +474,8 @@ ioctls! {
     QUEUE_POP = 0x21, InOut QueuePop, "Dequeue in the kernel (telegraphos_lab.ko).";
 }
 
-/// The request number of an ioctl whose structure has `size` bytes (`_IOW(type, number, struct)` or `_IOWR` on every architecture
-/// Debian runs this on except mips, powerpc and sparc).
+/// The request number of an ioctl whose structure has `size` bytes (`_IOW(type, number, struct)` or `_IOWR` on every
+/// architecture Debian runs this on except mips, powerpc and sparc).
 pub const fn request(direction: Direction, number: u8, size: usize) -> u32 {
     direction.bits() << 30 | (size as u32) << 16 | (IOCTL_TYPE as u32) << 8 | number as u32
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos bench`: what stores, loads, operations and an idle board cost.
 //!
-//! `tg-bench` measures in the guests; this side adds what only the host sees: the processor time and memory of the HIBs, and
-//! what a plain `memcpy` into memory shared between two processes would take here.
+//! `tg-bench` measures in the guests; this side adds what only the host sees: the processor time and memory of the
+//! HIBs, and what a plain `memcpy` into memory shared between two processes would take here.
 
 use super::plot::{self, Chart, Line};
 use super::{Context, run, written};

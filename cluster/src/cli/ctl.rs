@@ -117,7 +117,8 @@ enum FaultsCommand {
         /// Which
         #[arg(value_name = "LINK", value_parser = target)]
         on: Target,
-        /// loss=5%, corrupt=1%, duplicate=1%, reorder=1%, latency=2ms, jitter=500us, rate=10MB/s, down, only=send, only=receive
+        /// loss=5%, corrupt=1%, duplicate=1%, reorder=1%, latency=2ms, jitter=500us, rate=10MB/s, down, only=send,
+        /// only=receive
         #[arg(required = true, value_name = "FAULT")]
         faults: Vec<String>,
     },

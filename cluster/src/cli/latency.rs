@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos bench --latency`: what the fabric adds to one request and its answer, against the raw sockets below it.
 //!
-//! One thread sends a store of 64 bytes on its link and waits for the acknowledgement, which another thread sends from its own link: with
-//! both nodes at one fabric process, and with two processes and a trunk of each kind in between. The yardstick is the same ping-pong of
-//! 64 bytes over a Unix stream, and over UDP, between two threads. All in turn, in each round; everybody sleeps until something comes,
-//! as boards do.
+//! One thread sends a store of 64 bytes on its link and waits for the acknowledgement, which another thread sends from
+//! its own link: with both nodes at one fabric process, and with two processes and a trunk of each kind in between. The
+//! yardstick is the same ping-pong of 64 bytes over a Unix stream, and over UDP, between two threads. All in turn, in
+//! each round; everybody sleeps until something comes, as boards do.
 
 use super::replicas::quartiles;
 use super::{Context, written};

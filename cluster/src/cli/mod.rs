@@ -96,7 +96,8 @@ enum Command {
         /// Measures replicated pages instead, with up to 16 copies, without virtual machines
         #[arg(long, conflicts_with = "notify")]
         replicas: bool,
-        /// Measures what the fabric and its trunks add to a request instead, against raw sockets, without virtual machines
+        /// Measures what the fabric and its trunks add to a request instead, against raw sockets, without virtual
+        /// machines
         #[arg(long, conflicts_with_all = ["notify", "replicas", "plot"])]
         latency: bool,
         /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify]

@@ -18,7 +18,8 @@ impl Line {
     }
 }
 
-/// Curves in one frame. Those without points are left out, but keep their colour, so that several charts can share them.
+/// Curves in one frame. Those without points are left out, but keep their colour, so that several charts can share
+/// them.
 pub(super) struct Chart<'a> {
     pub(super) title: &'a str,
     pub(super) x_title: &'a str,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `telegraphos bench --replicas`: what a store to a replicated page costs (SPEC items 23 to 26), with boards and a fabric as processes
-//! and test clients of this process instead of virtual machines.
+//! `telegraphos bench --replicas`: what a store to a replicated page costs (SPEC items 23 to 26), with boards and a
+//! fabric as processes and test clients of this process instead of virtual machines.
 //!
-//! Two nodes are homes: one lets the switch copy what goes to all copies, the other sends each copy a packet of its own. Each has a page
-//! for every number of copies, on the same other nodes.
+//! Two nodes are homes: one lets the switch copy what goes to all copies, the other sends each copy a packet of its
+//! own. Each has a page for every number of copies, on the same other nodes.
 
 mod measure;
 mod show;

@@ -27,7 +27,8 @@ impl Refusals {
         Refusals { epochs: BTreeMap::new(), entries: Account::new(Shares::equal(capacity, nodes.into())) }
     }
 
-    /// Whether a store of this epoch, or of a later one of the import, has been refused. Epochs of an import only grow, modulo 2^32.
+    /// Whether a store of this epoch, or of a later one of the import, has been refused. Epochs of an import only grow,
+    /// modulo 2^32.
     pub(crate) fn is_refused(&self, source: NodeId, of: ImportEpoch) -> bool {
         let last = self.epochs.get(&(source, of.import));
         last.is_some_and(|last| of.epoch.wrapping_sub(*last) as i32 <= 0)
@@ -67,7 +68,8 @@ impl Refusals {
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Answers {
     refusals: Refusals,
-    /// Per source: its life, and how many of its requests have been performed since both nodes live their present lives, modulo 2^32.
+    /// Per source: its life, and how many of its requests have been performed since both nodes live their present
+    /// lives, modulo 2^32.
     performed: Vec<(u64, u32)>,
 }
 
@@ -94,7 +96,8 @@ impl Answers {
         self.refusals.clear();
     }
 
-    /// This node lives a new life for the others, or has lost them: they begin to count anew. Its own requests to itself do so at a reset.
+    /// This node lives a new life for the others, or has lost them: they begin to count anew. Its own requests to
+    /// itself do so at a reset.
     pub(crate) fn forget_performed(&mut self, own: NodeId) {
         let kept = self.performed.get(usize::from(own)).copied();
         self.performed.fill((0, 0));
@@ -105,12 +108,14 @@ impl Answers {
 }
 
 impl Ctx {
-    /// Whether a request comes behind a store of its import that has been refused, so that it is refused, too (SPEC I8).
+    /// Whether a request comes behind a store of its import that has been refused, so that it is refused, too (SPEC
+    /// I8).
     pub(crate) fn is_behind_refused(&self, packet: &Packet) -> bool {
         packet.body.epoch().is_some_and(|epoch| self.answers.refusals.is_refused(packet.src, epoch))
     }
 
-    /// Answers a request that has left the queue of its source. A store that is refused takes with it what comes behind it.
+    /// Answers a request that has left the queue of its source. A store that is refused takes with it what comes behind
+    /// it.
     pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body) {
         if let (Body::WriteAck { status }, Some(epoch)) = (&body, packet.body.epoch()) {
             let lost = match packet.body {

@@ -3,7 +3,8 @@
 
 use telegraphos_wire::{Class, NodeId, WindowLayout};
 
-/// Most contexts of one board: the word of an argument names a context in 8 bits ([`telegraphos_wire::context::Argument`]).
+/// Most contexts of one board: the word of an argument names a context in 8 bits
+/// ([`telegraphos_wire::context::Argument`]).
 pub const MAX_CONTEXTS: u16 = telegraphos_wire::context::COUNT as u16;
 
 /// Sizes and limits of one board; the defaults are those of the command line.
@@ -21,8 +22,8 @@ pub struct HibConfig {
     pub congest_at: u32,
     /// Waiting stores of one import at which the congestion ends.
     pub clear_at: u32,
-    /// Waiting stores of the whole board (the reserve), 40 bytes each, half of them divided among the open imports: a store beyond what its
-    /// import may have cuts the import.
+    /// Waiting stores of the whole board (the reserve), 40 bytes each, half of them divided among the open imports: a
+    /// store beyond what its import may have cuts the import.
     pub reserve: u32,
     /// Guest messages without a dry socket at which the importing processes are stopped.
     pub intake_limit: u32,
@@ -30,7 +31,8 @@ pub struct HibConfig {
     pub copies_congest_at: u64,
     /// Bytes of unfinished copies of one context at which its congestion ends.
     pub copies_clear_at: u64,
-    /// Bytes of unfinished copies of one context beyond which a further one is refused ([`telegraphos_wire::Status::NoSpace`]).
+    /// Bytes of unfinished copies of one context beyond which a further one is refused
+    /// ([`telegraphos_wire::Status::NoSpace`]).
     pub copies_limit: u64,
     /// Packets of each class this board offers to take; see [`HibConfig::offered`].
     pub credits: [u32; 4],
@@ -48,12 +50,13 @@ pub struct HibConfig {
     pub hold: u32,
     /// Elements of others that this node can hold in all.
     pub holds: u32,
-    /// Pending-write counters: aligned 8-byte words of replicated pages with stores of this node that have not come back (SPEC item 26).
+    /// Pending-write counters: aligned 8-byte words of replicated pages with stores of this node that have not come
+    /// back (SPEC item 26).
     pub pending_writes: u16,
     /// A multicast to all copies of a page is one packet, which the switch copies; else one packet for each copy.
     pub fanout_by_switch: bool,
-    /// Longest time that a copy may take to acknowledge what its home has sent, and a home to fill a copy, in microseconds
-    /// (`docs/replication.md`, "Silent copies and homes").
+    /// Longest time that a copy may take to acknowledge what its home has sent, and a home to fill a copy, in
+    /// microseconds (`docs/replication.md`, "Silent copies and homes").
     pub replica_limit: u64,
     /// How arguments are told apart.
     #[cfg(feature = "bugs")]
@@ -203,8 +206,9 @@ impl HibConfig {
         }
     }
 
-    /// Credits of each class that this board offers to the switch. Of enqueues at least as many as it can hold: it takes them at once and
-    /// answers them when it can, and the switch bounds the replies of a node by the credits it offered.
+    /// Credits of each class that this board offers to the switch. Of enqueues at least as many as it can hold: it
+    /// takes them at once and answers them when it can, and the switch bounds the replies of a node by the credits it
+    /// offered.
     pub fn offered(&self) -> [u32; 4] {
         let mut credits = self.credits;
         let enqueues = &mut credits[Class::Enqueue as usize];

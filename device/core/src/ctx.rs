@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What every organ of the board is given: its configuration, the time, and the ways out of the core.
 //!
-//! Nothing in here knows an organ. What an organ does to the outside (a packet, a step, a word of a table, an event) it does through its [`Ctx`].
+//! Nothing in here knows an organ. What an organ does to the outside (a packet, a step, a word of a table, an event) it
+//! does through its [`Ctx`].
 
 use crate::admin::Admin;
 use crate::answers::Answers;
@@ -34,7 +35,8 @@ pub(crate) enum StepOwner {
     Cancelled,
 }
 
-/// What one organ leaves for another that may call it, and that it may not call itself: handed on by the board when the organ has returned, in order.
+/// What one organ leaves for another that may call it, and that it may not call itself: handed on by the board when the
+/// organ has returned, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FollowUp {
     /// A packet of this node's for itself: it takes the same path as others, without the fabric.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues at their senders: elements wait in a send queue of their import, so that a full queue holds up no other, and nothing
-//! but elements (SPEC items 2, 3, 7, 13; E12; `docs/queues.md`).
+//! Notification queues at their senders: elements wait in a send queue of their import, so that a full queue holds up
+//! no other, and nothing but elements (SPEC items 2, 3, 7, 13; E12; `docs/queues.md`).
 //!
-//! An element is sent when all requests that were accepted for its node before it have been sent, and fewer than `hold` elements of its import
-//! are unacknowledged; the packet says how many requests have been sent, and the receiver performs it after them (SPEC I8).
+//! An element is sent when all requests that were accepted for its node before it have been sent, and fewer than `hold`
+//! elements of its import are unacknowledged; the packet says how many requests have been sent, and the receiver
+//! performs it after them (SPEC I8).
 
 use crate::config::Bug;
 use crate::hib::Hib;
@@ -22,7 +23,8 @@ struct Waiting {
     data: u64,
 }
 
-/// The elements of one import of a queue. They outlive it: closing an import waits for no receiver, and what was accepted still goes out.
+/// The elements of one import of a queue. They outlive it: closing an import waits for no receiver, and what was
+/// accepted still goes out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SendQueue {
     node: NodeId,
@@ -259,9 +261,11 @@ impl Hib {
         self.ctx.complete_status(slot, status);
     }
 
-    /// An import of a queue has gone: the queue's node hears how many are left. Absolute numbers leave nothing behind if an answer is late.
+    /// An import of a queue has gone: the queue's node hears how many are left. Absolute numbers leave nothing behind
+    /// if an answer is late.
     pub(crate) fn give_back_holds(&mut self, node: NodeId, at: RemoteAddr) {
-        // One such request at a time, however fast imports are opened and closed: the next says all that has changed meanwhile.
+        // One such request at a time, however fast imports are opened and closed: the next says all that has changed
+        // meanwhile.
         if let Some(again) = self.requester.returning.get_mut(&(node, at.page, at.generation)) {
             *again = true;
         } else if self.reachable(node).is_ok() {

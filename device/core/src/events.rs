@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The event queue: causes wait as sticky bits and are posted, oldest first, while the ring in guest memory has room.
 //!
-//! A cause is noted by whoever has changed something; what its event says is asked of its organ when it is posted, after the board has done with
-//! the event that it is handling ([`Ctx::next_cause`]).
+//! A cause is noted by whoever has changed something; what its event says is asked of its organ when it is posted,
+//! after the board has done with the event that it is handling ([`Ctx::next_cause`]).
 
 use crate::config::Bug;
 use crate::ctx::Ctx;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Grants: which pages of this node others may reach, from which nodes and how, and the names under which they find them.
+//! Grants: which pages of this node others may reach, from which nodes and how, and the names under which they find
+//! them.
 //!
-//! A grant has a *generation*, greater than all before it; whoever has looked up an earlier one reaches nothing ([`Grants::translate`]).
+//! A grant has a *generation*, greater than all before it; whoever has looked up an earlier one reaches nothing
+//! ([`Grants::translate`]).
 
 use crate::answers::refusal;
 use crate::config::Bug;
@@ -20,7 +22,8 @@ pub(crate) struct Grant {
     pub(crate) rights: Rights,
     pub(crate) nodes: [u64; 4],
     pub(crate) generation: u64,
-    /// The page was replicated and is not any more: it can be read, and is not changed, until it is replicated or granted anew (SPEC E20).
+    /// The page was replicated and is not any more: it can be read, and is not changed, until it is replicated or
+    /// granted anew (SPEC E20).
     pub(crate) resigned: bool,
 }
 

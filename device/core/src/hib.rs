@@ -24,7 +24,8 @@ pub struct Counters {
     pub stores: u64,
     /// Remote loads accepted.
     pub loads: u64,
-    /// Remote loads answered all-ones at once, since an earlier one to that node timed out and the node has been silent since.
+    /// Remote loads answered all-ones at once, since an earlier one to that node timed out and the node has been silent
+    /// since.
     pub silent_loads: u64,
     /// Requests served for others (and for itself).
     pub served: u64,
@@ -67,8 +68,8 @@ impl std::hash::Hash for Hib {
 
 /// The host interface board of one node.
 ///
-/// Its hash is that of its protocol state, for model checkers: without statistics, the time, and its (constant) configuration. Two boards that
-/// hash alike behave alike.
+/// Its hash is that of its protocol state, for model checkers: without statistics, the time, and its (constant)
+/// configuration. Two boards that hash alike behave alike.
 #[derive(Clone, Debug)]
 pub struct Hib {
     pub(crate) ctx: Ctx,

@@ -91,8 +91,8 @@ pub enum Event {
     Continue,
     /// Device reset (also when QEMU's connection ends). Answered by [`Action::ResetDone`] when no step is in flight.
     Reset,
-    /// PCI bus mastering was switched. While off, the board does not touch guest memory: requests of others are refused with
-    /// [`Status::MemoryFault`], events and completions stay pending.
+    /// PCI bus mastering was switched. While off, the board does not touch guest memory: requests of others are refused
+    /// with [`Status::MemoryFault`], events and completions stay pending.
     BusMaster(bool),
     /// The time, in microseconds of any monotonic clock.
     Tick {
@@ -165,7 +165,8 @@ pub enum StepResult {
     Command(Command),
     /// Stored.
     Stored,
-    /// Not performed: [`Status::MemoryFault`] (not mapped, read-only) or [`Status::PrivateMemory`] (no file descriptor).
+    /// Not performed: [`Status::MemoryFault`] (not mapped, read-only) or [`Status::PrivateMemory`] (no file
+    /// descriptor).
     Failed(Status),
 }
 
@@ -193,8 +194,8 @@ pub enum Action {
         /// The incarnation.
         incarnation: u64,
     },
-    /// Tell the switch which nodes multicasts about an export page are for ([`telegraphos_wire::link::Frame::Group`]), in order with
-    /// packets. Only with [`crate::HibConfig::fanout_by_switch`].
+    /// Tell the switch which nodes multicasts about an export page are for ([`telegraphos_wire::link::Frame::Group`]),
+    /// in order with packets. Only with [`crate::HibConfig::fanout_by_switch`].
     Group {
         /// The export page.
         page: u32,
@@ -210,8 +211,8 @@ pub enum Action {
     },
     /// Raise the interrupt vector.
     Interrupt,
-    /// More can be done at once than one turn of the shell's loop should take: answer with [`Event::Continue`] after everything else
-    /// that is there has been served. Not repeated before that.
+    /// More can be done at once than one turn of the shell's loop should take: answer with [`Event::Continue`] after
+    /// everything else that is there has been served. Not repeated before that.
     Continue,
     /// The reset is complete; nothing of the earlier life touches guest memory any more.
     ResetDone,

@@ -8,17 +8,18 @@
 //!   admin LAUNCH (plain ioctl) ────────────────┘        └─► done: value, then done[slot]; or an admin completion
 //! ```
 //!
-//! Each import counts the unfinished operations that use it, so that closing waits for them; quiet waits for those that were
-//! unfinished when it was asked for. An operation ends exactly once: performed, refused, or failed because its node, import or grant
-//! is gone.
+//! Each import counts the unfinished operations that use it, so that closing waits for them; quiet waits for those that
+//! were unfinished when it was asked for. An operation ends exactly once: performed, refused, or failed because its
+//! node, import or grant is gone.
 //!
-//! A copy moves in blocks of at most [`MAX_BLOCK`] bytes that cross no export page. At most [`BLOCKS`] blocks are under way
-//! to one destination, the contexts with copies for it taking turns, so that memory is bounded however many are launched. At most
-//! [`TURN_BLOCKS`] of all are started before the shell has served other events ([`Action::Continue`]), so that a turn of its loop is short.
+//! A copy moves in blocks of at most [`MAX_BLOCK`] bytes that cross no export page. At most [`BLOCKS`] blocks are under
+//! way to one destination, the contexts with copies for it taking turns, so that memory is bounded however many are
+//! launched. At most [`TURN_BLOCKS`] of all are started before the shell has served other events
+//! ([`Action::Continue`]), so that a turn of its loop is short.
 //!
-//! What a context makes the board spend is charged to it: the bytes of its unfinished copies, and the status words that wait for bus mastering.
-//! A context with many bytes of unfinished copies, or with most of the stores since the socket was last dry, is *congested*: the driver takes its
-//! page away from its processes until that ends.
+//! What a context makes the board spend is charged to it: the bytes of its unfinished copies, and the status words that
+//! wait for bus mastering. A context with many bytes of unfinished copies, or with most of the stores since the socket
+//! was last dry, is *congested*: the driver takes its page away from its processes until that ends.
 
 #[cfg(feature = "bugs")]
 mod variants;
@@ -48,7 +49,8 @@ pub const MAX_COPY: u64 = 16 << 20;
 pub const BLOCKS: u32 = 16;
 /// Blocks that may be started before other events are served: some tens of microseconds of copying.
 pub const TURN_BLOCKS: u32 = 8;
-/// Status words of one context that are promised or wait to be written: those of all slots twice, since a refused launch has one, too.
+/// Status words of one context that are promised or wait to be written: those of all slots twice, since a refused
+/// launch has one, too.
 pub const STATUS_WORDS: u64 = 2 * context::SLOT_COUNT;
 /// Wrong keys through one import after which it is dead.
 pub const KEY_ATTEMPTS: u32 = 16;
@@ -489,7 +491,8 @@ impl Hib {
 
     // ---- loads that perform ----
 
-    /// A load from a context page. Only FETCH is for loads; what else is there arrives in the status page and reads as zero.
+    /// A load from a context page. Only FETCH is for loads; what else is there arrives in the status page and reads as
+    /// zero.
     pub(crate) fn context_read(&mut self, token: Token, offset: u64, size: u32) {
         let within = offset & (UNIT - 1);
         let slots = context::FETCH..context::FETCH + 8 * context::SLOT_COUNT;
@@ -503,7 +506,8 @@ impl Hib {
         }
     }
 
-    /// A load of FETCH: performs the atomic that was prepared in its slot. An error comes with the import that it concerns.
+    /// A load of FETCH: performs the atomic that was prepared in its slot. An error comes with the import that it
+    /// concerns.
     fn fetch(&mut self, token: Token, number: u16, offset: u64, size: u32) -> Result<(), (Status, Option<u16>)> {
         if !matches!(size, 4 | 8) || offset % 8 != 0 {
             return Err((Status::BadSize, None));
@@ -540,7 +544,8 @@ impl Hib {
         })
     }
 
-    /// A load of FETCH is answered with all ones. Each counts in the context's errors, by which its process tells it from a word that is all ones.
+    /// A load of FETCH is answered with all ones. Each counts in the context's errors, by which its process tells it
+    /// from a word that is all ones.
     fn fetch_failed(&mut self, number: u16, argument: Option<u16>, offset: u64, size: u32, status: Status) {
         let errors = |hib: &Hib| hib.requester.contexts.get(&number).map(|context| context.errors);
         let before = errors(self);
@@ -620,8 +625,8 @@ impl Hib {
         self.ctx.cause(Cause::ContextState(context));
     }
 
-    /// The board cannot keep up with its guest's stores: stops the contexts that more than their part of them came from. If less than half came
-    /// from contexts, it is imports that are stopped.
+    /// The board cannot keep up with its guest's stores: stops the contexts that more than their part of them came
+    /// from. If less than half came from contexts, it is imports that are stopped.
     pub(crate) fn throttle_contexts(&mut self) {
         let stores = std::mem::take(&mut self.launcher.stores);
         let part = self.ctx.config.intake_limit / 2 / (stores.len() as u32).max(1);
@@ -1062,7 +1067,8 @@ impl Hib {
         }
     }
 
-    /// Writes a slot's completion, whose place in the context's account was taken before: the value first, `done` last, then the event.
+    /// Writes a slot's completion, whose place in the context's account was taken before: the value first, `done` last,
+    /// then the event.
     pub(crate) fn slot_done(
         &mut self,
         (number, slot): (u16, u8),

@@ -20,12 +20,14 @@
 //! | `events` | the event queue | causes | `ctx` |
 //! | `link` | credits of all classes | credits | |
 //!
-//! Nobody calls up from `responder` on down: what one of these needs of a part above it (its source is to be served again, a
-//! packet of this node is for itself) it leaves as a `ctx::FollowUp`, which `hib` hands on when the part has returned, in order.
+//! Nobody calls up from `responder` on down: what one of these needs of a part above it (its source is to be served
+//! again, a packet of this node is for itself) it leaves as a `ctx::FollowUp`, which `hib` hands on when the part has
+//! returned, in order.
 //!
-//! No sockets, clocks, threads or `unsafe` inside. A shell owns those: it feeds events, performs actions, and returns the
-//! result of each [`Step`] as [`Event::StepDone`], at once (the server) or later, interleaved with others (model and
-//! simulator). Time is what [`Event::Tick`] says; [`Hib::deadline`] names the next moment at which a tick is needed.
+//! No sockets, clocks, threads or `unsafe` inside. A shell owns those: it feeds events, performs actions, and returns
+//! the result of each [`Step`] as [`Event::StepDone`], at once (the server) or later, interleaved with others (model
+//! and simulator). Time is what [`Event::Tick`] says; [`Hib::deadline`] names the next moment at which a tick is
+//! needed.
 #![forbid(unsafe_code)]
 
 mod admin;

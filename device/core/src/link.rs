@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The link to the switch, seen from the board: whether it is up, and its credits in both directions.
 //!
-//! A packet of a class is sent only while the link has a credit of it; [`Link::spend`] is the one place that takes credits, whoever sends.
-//! What leaves the board's input buffers is noted by [`Link::consumed`], and returned a quarter of a buffer at a time.
+//! A packet of a class is sent only while the link has a credit of it; [`Link::spend`] is the one place that takes
+//! credits, whoever sends. What leaves the board's input buffers is noted by [`Link::consumed`], and returned a quarter
+//! of a buffer at a time.
 
 use crate::Action;
 use telegraphos_accounts::Shares;
@@ -72,8 +73,8 @@ impl Link {
         self.up.as_ref().is_some_and(|up| up.credits[class as usize] > 0)
     }
 
-    /// Whether another request or element may be sent to a destination that has so many unanswered. A credit comes back without its
-    /// destination's name, at the latest when the packet is answered: so many can be without theirs.
+    /// Whether another request or element may be sent to a destination that has so many unanswered. A credit comes back
+    /// without its destination's name, at the latest when the packet is answered: so many can be without theirs.
     pub(crate) fn admits(&self, class: Class, unanswered: u32) -> bool {
         let Some(up) = &self.up else { return false };
         let free = up.credits[class as usize];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Page access counters (SPEC item 22): two for each armed remote page, for reads and for writes, counted by the board that
-//! issues the accesses. An access decrements its counter unless it is zero; the step from 1 to 0 is an event.
+//! Page access counters (SPEC item 22): two for each armed remote page, for reads and for writes, counted by the board
+//! that issues the accesses. An access decrements its counter unless it is zero; the step from 1 to 0 is an event.
 //!
 //! A store, a load, an atomic (a write) and each block of a copy count as one access.
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues at their receiver: hold, state machine, overflow, arm (SPEC item 8, E1, E5-E8, E12; `docs/queues.md`).
+//! Notification queues at their receiver: hold, state machine, overflow, arm (SPEC item 8, E1, E5-E8, E12;
+//! `docs/queues.md`).
 //!
 //! ```text
 //!            +-> Idle --eligible element--> Tail --> Data --> Head --+--> Commit --ack--> Idle
@@ -10,8 +11,9 @@
 //!                     store w0 = 4    store at 3
 //! ```
 //!
-//! Each arrow with a load or store is one guest-memory step; a queue has at most one in flight. Elements that wait are in the queue's *hold*,
-//! which their imports have reserved, never in the link's buffers: a stopped queue holds up nothing else.
+//! Each arrow with a load or store is one guest-memory step; a queue has at most one in flight. Elements that wait are
+//! in the queue's *hold*, which their imports have reserved, never in the link's buffers: a stopped queue holds up
+//! nothing else.
 
 use crate::HibConfig;
 use crate::config::Bug;
@@ -112,7 +114,8 @@ pub(crate) struct NotificationQueues {
     holds: Account<NodeId>,
 }
 
-/// How the hold slots are divided: half of them in guaranteed parts for all nodes, the rest for those who ask first, a quarter of all at most.
+/// How the hold slots are divided: half of them in guaranteed parts for all nodes, the rest for those who ask first, a
+/// quarter of all at most.
 fn hold_shares(config: &HibConfig) -> Shares {
     let imports = u64::from(config.holds / config.hold.max(1));
     if config.has(Bug::UnsharedHolds) {

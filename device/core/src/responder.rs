@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The requests that have come in, from other nodes and from this one for itself: of each source one is in service at a time, the first (SPEC I8).
-//! What becomes of it is said in `serve`.
+//! The requests that have come in, from other nodes and from this one for itself: of each source one is in service at a
+//! time, the first (SPEC I8). What becomes of it is said in `serve`.
 
 use crate::answers::refusal;
 use crate::config::Bug;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What becomes of a request: it is one for a replicated page, for a queue's places, for a name, or an access of granted memory.
+//! What becomes of a request: it is one for a replicated page, for a queue's places, for a name, or an access of
+//! granted memory.
 //!
 //! Requests of one source are performed strictly one after the other (SPEC I8), each as one guest-memory step; sources
 //! interleave. Every request is checked against its grant when its step is started, not before.

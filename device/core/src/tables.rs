@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the board stores into its own tables in guest memory: admin completions, the event queue, and the status pages of contexts.
+//! What the board stores into its own tables in guest memory: admin completions, the event queue, and the status pages
+//! of contexts.
 //!
-//! A *table write* is a series of words, stored one after the other, each a guest-memory step, and then what follows it ([`AfterWrite`]).
-//! Without bus mastering it waits.
+//! A *table write* is a series of words, stored one after the other, each a guest-memory step, and then what follows it
+//! ([`AfterWrite`]). Without bus mastering it waits.
 
 use crate::ctx::{Ctx, Numbered, StepOwner};
 use crate::{Step, StepResult};
@@ -89,7 +90,8 @@ impl Ctx {
         self.add_write(stores.into_iter().collect(), then, None, false);
     }
 
-    /// The same, into the status page of a context. If it is `charged`, a unit of the context's account of status words is given back at its end.
+    /// The same, into the status page of a context. If it is `charged`, a unit of the context's account of status words
+    /// is given back at its end.
     pub(crate) fn write_status(
         &mut self,
         context: u16,

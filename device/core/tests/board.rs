@@ -701,7 +701,8 @@ fn import_clear_waits_for_its_stores() {
     }
 }
 
-/// What a driver does that finds a board left in use by one that crashed, and what comes of the stores of a peer that knows the old grants.
+/// What a driver does that finds a board left in use by one that crashed, and what comes of the stores of a peer that
+/// knows the old grants.
 fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
     let mut c = pair(seed, bug);
     let address = c.address(1, 0, 0);

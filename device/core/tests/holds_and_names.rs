@@ -112,7 +112,8 @@ fn hold_slots_are_given_back_by_one_request_at_a_time() {
     assert_eq!(import_all(&mut c, 1, "a", 10), 8192 / 32 / 4 / 2);
 }
 
-/// What a process has enqueued lasts longer than its import, until the receiver takes it: so many such imports, and no more. Nothing of it is lost.
+/// What a process has enqueued lasts longer than its import, until the receiver takes it: so many such imports, and no
+/// more. Nothing of it is lost.
 #[test]
 fn lines_of_closed_imports_are_bounded() {
     const IMPORTS: u16 = 4;

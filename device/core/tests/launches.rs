@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What launches may cost the board: turns, accounts and congestion of contexts; and the launch whose last access is a load.
+//! What launches may cost the board: turns, accounts and congestion of contexts; and the launch whose last access is a
+//! load.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 

@@ -48,8 +48,9 @@ fn is_cut(c: &Cluster, id: u16, import: u16) -> bool {
     c.nodes[usize::from(id)].hib.import_state(import) & event::IMPORT_CUT != 0
 }
 
-/// One store of many that are on their way at once is refused: of those behind it none is performed, nor an atomic, nor a block; those
-/// before it are, and those issued after the acknowledgement, which comes as soon as the refusal is known.
+/// One store of many that are on their way at once is refused: of those behind it none is performed, nor an atomic, nor
+/// a block; those before it are, and those issued after the acknowledgement, which comes as soon as the refusal is
+/// known.
 #[test]
 fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
     finds_what_is_forgotten("passed a lost store", |seed, bug| {
@@ -117,8 +118,8 @@ fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
     });
 }
 
-/// A loss at this end does not begin another epoch: stores that are on their way may still be refused, and what is issued after the
-/// acknowledgement comes behind them.
+/// A loss at this end does not begin another epoch: stores that are on their way may still be refused, and what is
+/// issued after the acknowledgement comes behind them.
 #[test]
 fn i8_an_acknowledged_loss_of_this_end_hides_no_refusal_to_come() {
     finds_what_is_forgotten("a store of", |seed, bug| {

@@ -494,8 +494,8 @@ enum Style {
     ProcessRegister,
 }
 
-/// Launches a copy after a switch of processes, with one of the accesses left out if so asked; which there are, and whether the copy was
-/// made.
+/// Launches a copy after a switch of processes, with one of the accesses left out if so asked; which there are, and
+/// whether the copy was made.
 fn accesses(style: Style, left_out: Option<usize>) -> (Vec<By>, bool) {
     let launching = match style {
         Style::Contexts | Style::Special => Launching::Keys,
@@ -573,7 +573,8 @@ fn accesses(style: Style, left_out: Option<usize>) -> (Vec<By>, bool) {
     (all.iter().map(|(by, _)| *by).collect(), bytes(&c, 1, 0, 8) == [7; 8])
 }
 
-/// SPEC item 21, the table in docs/operations.md: how many instructions touch the board for one copy, by whom; and none can be left out.
+/// SPEC item 21, the table in docs/operations.md: how many instructions touch the board for one copy, by whom; and none
+/// can be left out.
 #[test]
 fn item21_what_each_launch_style_costs_in_accesses() {
     use By::{Launch, Load, Store, Switch};
@@ -586,15 +587,16 @@ fn item21_what_each_launch_style_costs_in_accesses() {
         let (all, copied) = accesses(style, None);
         assert_eq!((&all[..], copied), (expected, true), "{style:?}");
         for (left_out, by) in all.iter().enumerate() {
-            // Nothing is half-made here: what the write at the switch is for, is shown where two processes launch (`preempted`).
+            // Nothing is half-made here: what the write at the switch is for, is shown where two processes launch
+            // (`preempted`).
             let needed = !(style == Style::CommandPages && *by == Switch);
             assert_eq!(accesses(style, Some(left_out)).1, !needed, "{style:?} without access {left_out}");
         }
     }
 }
 
-/// SPEC item 29: of 10 000 stores each is one request and one acknowledgement, whether they wait for quiet one by one, in batches of 100 or
-/// at the end: a batch takes per store no more than a single one, and no less.
+/// SPEC item 29: of 10 000 stores each is one request and one acknowledgement, whether they wait for quiet one by one,
+/// in batches of 100 or at the end: a batch takes per store no more than a single one, and no less.
 #[test]
 fn item29_ten_thousand_stores_take_as_many_packets_in_batches_of_100_as_one_by_one() {
     let packets = |batch: u64| {
@@ -728,8 +730,8 @@ fn a_failure_is_latched_on_the_import_it_concerns() {
     }
 }
 
-/// A quiet of one import waits for the operations that use it; one that fails does so for the other import as well, and whatever is
-/// acknowledged meanwhile.
+/// A quiet of one import waits for the operations that use it; one that fails does so for the other import as well, and
+/// whatever is acknowledged meanwhile.
 #[test]
 fn i7_e19_a_failed_operation_belongs_to_each_quiet_that_waits_for_it() {
     let check = |bug: Option<Bug>| {

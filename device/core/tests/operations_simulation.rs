@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A seeded simulation of every operation: four nodes with two processes each, real boards, the real switch, every store of
-//! a launch interleaved with everything else, and faults.
+//! A seeded simulation of every operation: four nodes with two processes each, real boards, the real switch, every
+//! store of a launch interleaved with everything else, and faults.
 //!
 //! What is checked, whatever the schedule and the faults do:
 //!
 //! - *Linearisability*: a word's history is the order in which its node's memory took the stores and atomics. Each
-//!   atomic that reports success is in it exactly once, between its launch and its completion, and reports the value before it; each load
-//!   reports a value the word had between its issue and its answer.
+//!   atomic that reports success is in it exactly once, between its launch and its completion, and reports the value
+//!   before it; each load reports a value the word had between its issue and its answer.
 //! - I8: the stores and atomics of one process to one node are performed in its order, and without a fault all of them.
 //! - I7: when quiet reports success, everything before it is performed.
 //! - I14: what is performed is what one process asked for, at the place that it named; a neighbour who knows its numbers and its
@@ -31,7 +31,8 @@ const PROCESSES: u16 = 2;
 /// Operations of a schedule.
 const OPERATIONS: usize = 200;
 const RIGHTS: Rights = Rights(23);
-/// Words that everybody stores to, swaps and loads; then those that are only counted up; then those for compare-and-swap.
+/// Words that everybody stores to, swaps and loads; then those that are only counted up; then those for
+/// compare-and-swap.
 const WORDS: u64 = 4;
 /// Bytes of a copy at most.
 const COPY: u64 = 12_000;

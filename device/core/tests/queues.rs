@@ -493,8 +493,8 @@ fn what_is_held_when_a_queue_is_revoked_is_refused_and_nothing_touches_its_memor
     }
 }
 
-/// What a queue holds is answered later than its places in the link are free again. The switch throws out who sends more replies than
-/// requests can have asked for.
+/// What a queue holds is answered later than its places in the link are free again. The switch throws out who sends
+/// more replies than requests can have asked for.
 #[test]
 fn the_switch_expects_the_answers_to_all_that_is_held() {
     for seed in 0..20 {
@@ -717,8 +717,8 @@ fn wakes(c: &Cluster, id: u16) -> usize {
     c.events(id, 64).iter().filter(|(kind, ..)| *kind == event::CONTEXT).count()
 }
 
-/// A consumer looks, finds nothing, arms at some later moment, and sleeps. Elements come meanwhile, and an overflow with its handling may lie
-/// between look and arm. Whoever sleeps with elements there sleeps for ever.
+/// A consumer looks, finds nothing, arms at some later moment, and sleeps. Elements come meanwhile, and an overflow
+/// with its handling may lie between look and arm. Whoever sleeps with elements there sleeps for ever.
 fn sleeper_wakes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, mut owner) = with_queue(seed, bug, 8, 4);
     // The tail is to come round to where it was.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A seeded simulation of notification queues: four nodes over the real switch, a queue and a plain segment at each, everybody enqueues to
-//! everybody behind a store that announces it, consumers and handlers come when the schedule says, and faults.
+//! A seeded simulation of notification queues: four nodes over the real switch, a queue and a plain segment at each,
+//! everybody enqueues to everybody behind a store that announces it, consumers and handlers come when the schedule
+//! says, and faults.
 //!
 //! What is checked, whatever the schedule and the faults do:
 //!

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies that become invalid instead of being updated (`docs/replication.md`, "Invalidation"; SPEC item 28, E19, E22b).
+//! Copies that become invalid instead of being updated (`docs/replication.md`, "Invalidation"; SPEC item 28, E19,
+//! E22b).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -151,7 +152,8 @@ fn i7_e19_after_quiet_nobody_reads_an_older_value() {
     }
 }
 
-/// Everybody stores, reads, and does atomics; own stores are read once they are counted (I4), nobody reads x, y, x (I5), and all is equal in the end.
+/// Everybody stores, reads, and does atomics; own stores are read once they are counted (I4), nobody reads x, y, x
+/// (I5), and all is equal in the end.
 fn chaos(net: Net, seed: u64) -> Result<(), String> {
     let (mut c, mut drivers) = invalidating(net, seed, None);
     let mut read = vec![Vec::new(); usize::from(NODES)];

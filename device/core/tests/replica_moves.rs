@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The home of a replicated page moves while everybody stores (`docs/replication.md`, "Moving the home"; SPEC I1 to I5, I7, E19).
+//! The home of a replicated page moves while everybody stores (`docs/replication.md`, "Moving the home"; SPEC I1 to I5,
+//! I7, E19).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -141,7 +142,8 @@ fn what_cannot_move_does_not() {
     assert_eq!(status(&mut c, 1, 0), Status::Invalid, "a naive page has no home");
 }
 
-/// Somebody goes while the home moves: nobody waits for ever, there are never two homes, and copies of a living home are equal.
+/// Somebody goes while the home moves: nobody waits for ever, there are never two homes, and copies of a living home
+/// are equal.
 fn accident(net: Net, seed: u64) -> Result<(), String> {
     let mut c = replicated(net, NODES, seed, admin::COUNTERS, None, |_| {});
     let to = 1 + (seed % 3) as u16;
@@ -207,8 +209,8 @@ fn whoever_goes_while_the_home_moves_there_is_at_most_one_home() {
     }
 }
 
-/// Time passes at all boards while what they have sent each other is still on its way, as when one of them is not scheduled for two seconds: that is
-/// no silence. A home moves there, and then a node leaves and joins again.
+/// Time passes at all boards while what they have sent each other is still on its way, as when one of them is not
+/// scheduled for two seconds: that is no silence. A home moves there, and then a node leaves and joins again.
 fn pause(net: Net, seed: u64) -> Result<(), String> {
     let mut c = replicated(net, 3, seed, admin::COUNTERS, None, |_| {});
     for value in 1..=6 {

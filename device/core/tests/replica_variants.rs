@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What s1 considers before its counters, and what it costs: an owner without local update, reads stalled while a write is pending; and update
-//! against invalidate (SPEC items 24, 25, 28).
+//! What s1 considers before its counters, and what it costs: an owner without local update, reads stalled while a write
+//! is pending; and update against invalidate (SPEC items 24, 25, 28).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::{Status, event};
 
-/// A program at a copy stores n and reads, 100 times. What it reads wrongly, reads that had to wait for the network, and things that happened in the
-/// whole cluster meanwhile.
+/// A program at a copy stores n and reads, 100 times. What it reads wrongly, reads that had to wait for the network,
+/// and things that happened in the whole cluster meanwhile.
 #[derive(Debug, Default, PartialEq)]
 struct Cost {
     wrong: u32,
@@ -74,7 +74,8 @@ struct Traffic {
     faults: u64,
 }
 
-/// Of 100 accesses by three copies in turn so many are stores, evenly spread; each read follows what was stored before it (quiet).
+/// Of 100 accesses by three copies in turn so many are stores, evenly spread; each read follows what was stored before
+/// it (quiet).
 fn traffic(mode: u32, stores: u64) -> Traffic {
     const NODES: u16 = 4;
     const ACCESSES: u64 = 400;
@@ -120,7 +121,8 @@ fn rest(c: &mut Cluster, valid: &mut BTreeMap<u16, bool>) {
     c.settle();
 }
 
-/// One page, a home and three copies: packets for an access, by the part of accesses that are stores. Counted, not timed: the same everywhere.
+/// One page, a home and three copies: packets for an access, by the part of accesses that are stores. Counted, not
+/// timed: the same everywhere.
 #[test]
 fn update_against_invalidate_in_packets() {
     println!("stores of 100 | update: packets | invalidate: packets, faults (for 100 accesses)");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replicated pages: the home's order, pending-write counters, who comes and goes (SPEC items 23 to 27, E15 to E20, I1 to I7).
+//! Replicated pages: the home's order, pending-write counters, who comes and goes (SPEC items 23 to 27, E15 to E20, I1
+//! to I7).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -310,7 +311,8 @@ fn what_cannot_be_is_refused() {
     let status =
         |c: &mut Cluster, id, command: ReplicaCommand| Status::from_u16(c.admin(id, command.into()).status as u16);
     let good = set(&mut c, 1, 0, admin::COUNTERS);
-    // Twice; with another home; a home that is a copy; a node that is not there; a page that is not granted; a mode that is none.
+    // Twice; with another home; a home that is a copy; a node that is not there; a page that is not granted; a mode
+    // that is none.
     assert_eq!(status(&mut c, 1, good), Status::NotHome);
     let other = set(&mut c, 1, 2, admin::COUNTERS);
     assert_eq!(status(&mut c, 1, other), Status::NotHome, "two owners");
@@ -492,8 +494,8 @@ fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
     }
 }
 
-/// A store is being made to a copy when its home goes. The next home, which fills the copy without it, does not get it: it would take it for one that
-/// the copy has.
+/// A store is being made to a copy when its home goes. The next home, which fills the copy without it, does not get it:
+/// it would take it for one that the copy has.
 #[test]
 fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
     for net in NETS {
@@ -545,7 +547,8 @@ fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
     }
 }
 
-/// A home revokes its page and owes an answer; who has taken its place meanwhile is not an orphan when the answer fails.
+/// A home revokes its page and owes an answer; who has taken its place meanwhile is not an orphan when the answer
+/// fails.
 #[test]
 fn a_late_answer_of_an_earlier_home_orphans_nobody() {
     for net in NETS {
@@ -599,7 +602,8 @@ fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
     }
 }
 
-/// A count of stores taken is on its way to a word of the status page: no other import counts there before it has arrived.
+/// A count of stores taken is on its way to a word of the status page: no other import counts there before it has
+/// arrived.
 #[test]
 fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     let mut c = replicated(Ideal, 2, 1, admin::COUNTERS, None, |_| {});
@@ -641,8 +645,8 @@ fn reflected_packets(c: &Cluster) -> (u64, Vec<u64>) {
     (nodes[0].classes[class].received_packets, nodes[1..].iter().map(|n| n.classes[class].sent_packets).collect())
 }
 
-/// An update is one packet on each link; without the switch's help, one for each copy on the link of the home (SPEC item 23). Few
-/// credits change nothing.
+/// An update is one packet on each link; without the switch's help, one for each copy on the link of the home (SPEC
+/// item 23). Few credits change nothing.
 #[test]
 fn an_update_is_one_packet_on_each_link() {
     const UPDATES: u64 = 30;
@@ -708,8 +712,9 @@ fn return_to_home(c: &mut Cluster, id: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Copies are reset, die and come back, or lose their link, while the others store and the home multicasts: what was meant for an earlier life harms no
-/// later one, and its acknowledgements are not taken for others'. Nobody waits for what nobody has.
+/// Copies are reset, die and come back, or lose their link, while the others store and the home multicasts: what was
+/// meant for an earlier life harms no later one, and its acknowledgements are not taken for others'. Nobody waits for
+/// what nobody has.
 fn lives(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     const N: u16 = 4;
     let mut c = replicated(net, N, seed, admin::COUNTERS, bug, |config| config.credits = [2; 4]);
@@ -841,7 +846,8 @@ fn a_late_acknowledgement_of_an_earlier_life_is_for_nothing() {
     finds(Bug::ReuseTags, "a store was sent to [1] alone", |_| late_acknowledgement(Some(Bug::ReuseTags)));
 }
 
-/// Blocks are not multicast: none may be stored to a replicated page, by others or by the own board; others read the home, not a copy.
+/// Blocks are not multicast: none may be stored to a replicated page, by others or by the own board; others read the
+/// home, not a copy.
 #[test]
 fn blocks_do_not_go_behind_the_homes_back() {
     let mut c = cluster(FanOut(None), 3, 1, None, |_| {});
@@ -868,7 +874,8 @@ fn blocks_do_not_go_behind_the_homes_back() {
     assert!(c.nodes[1].notices.iter().any(|n| matches!(n, Notice::Refused { from: 2, status: Status::NotHome, .. })));
 }
 
-/// A home is revoked while all store: a store that quiet has reported is at every survivor, whoever of them is the next home.
+/// A home is revoked while all store: a store that quiet has reported is at every survivor, whoever of them is the next
+/// home.
 fn revoked(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = replicated(net, 4, seed, admin::COUNTERS, bug, |_| {});
     for value in 1..=8u64 {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sharing ring of Galactica Net (SPEC item 28; s1, «Related work»), which Telegraphos does not use, as a simulator: to show what it lets a third
-//! node see, and that the home's order does not.
+//! The sharing ring of Galactica Net (SPEC item 28; s1, «Related work»), which Telegraphos does not use, as a
+//! simulator: to show what it lets a third node see, and that the home's order does not.
 //!
-//! The nodes with copies of a word form a ring. A store goes to the own copy and then round: each node stores it and passes it on, until it is back.
-//! Two nodes that store at about the same time notice it, because each is passed the other's update while its own is under way. «Then, the lowest
-//! priority processor will back off»: it takes the other's value. The paper does not say how the nodes are told that have stored the loser's value
-//! after the winner's; both ways are tried ([`Mends`]), and they show the same.
+//! The nodes with copies of a word form a ring. A store goes to the own copy and then round: each node stores it and
+//! passes it on, until it is back. Two nodes that store at about the same time notice it, because each is passed the
+//! other's update while its own is under way. «Then, the lowest priority processor will back off»: it takes the other's
+//! value. The paper does not say how the nodes are told that have stored the loser's value after the winner's; both
+//! ways are tried ([`Mends`]), and they show the same.
 #![allow(clippy::panic, reason = "checks are functions called by tests")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -31,7 +31,8 @@ fn eight(seed: u64, bug: Option<Bug>, credits: u32, hold: u32) -> Cluster {
     c
 }
 
-/// Whether a store and a load of the last node are performed, and elements enqueued there, while `hanging` others take nothing.
+/// Whether a store and a load of the last node are performed, and elements enqueued there, while `hanging` others take
+/// nothing.
 fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<(), String> {
     let mut c = eight(seed, bug, credits, 64);
     c.hanging = (1..=hanging).collect();
@@ -115,8 +116,8 @@ fn a_single_destination_has_its_window_of_requests() {
     assert_eq!(c.packets - before, u64::from(c.nodes[0].hib.config().outstanding));
 }
 
-/// The first load to a node that is silent costs the load limit; those behind it fail at once with the same error, until the node
-/// answers anything, were it the first one.
+/// The first load to a node that is silent costs the load limit; those behind it fail at once with the same error,
+/// until the node answers anything, were it the first one.
 #[test]
 fn a_silent_node_costs_the_load_limit_once() {
     let check = |bug: Option<Bug>| {
@@ -190,7 +191,8 @@ fn a_slow_node_is_not_silent() {
     assert_eq!(c.nodes[0].reads.remove(&second), Some(1));
 }
 
-/// More stores of one import than the reserve takes, as a board finds them that was not scheduled: those of others that only wait lose none.
+/// More stores of one import than the reserve takes, as a board finds them that was not scheduled: those of others that
+/// only wait lose none.
 #[test]
 fn an_import_that_only_waits_is_not_cut_for_what_others_have_posted() {
     let cut = |bug: Option<Bug>| {

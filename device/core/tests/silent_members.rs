@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies and homes that do not answer, and pages that are replicated no more: what is refused, who goes on, and what is used up
-//! (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
+//! Copies and homes that do not answer, and pages that are replicated no more: what is refused, who goes on, and what
+//! is used up (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
@@ -28,7 +28,8 @@ fn clear(page: u32) -> Command {
 
 // ---- E20: between REPLICA_CLEAR and GRANT_CLEAR ----
 
-/// A copy launches an atomic, and a node without a copy stores, while the home resigns. What is acknowledged, all copies have.
+/// A copy launches an atomic, and a node without a copy stores, while the home resigns. What is acknowledged, all
+/// copies have.
 fn resigns(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = cluster(net, 4, seed, bug, |_| {});
     for id in 0..3 {
@@ -105,7 +106,8 @@ fn settle(c: &mut Cluster, drivers: &[u16]) {
     c.settle();
 }
 
-/// Node 0 is the home of a page, node 2 that of another; node 3's driver unmaps nothing. Nodes 1 and 2 store far more than their windows take.
+/// Node 0 is the home of a page, node 2 that of another; node 3's driver unmaps nothing. Nodes 1 and 2 store far more
+/// than their windows take.
 fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
     const STORES: u64 = 40;
     let mut c = replicated(net, 4, 5, admin::INVALIDATE, bug, |_| {});
@@ -187,8 +189,8 @@ fn i7_e19_a_silent_copy_is_dropped_and_holds_up_its_page_alone() {
     }
 }
 
-/// A home that stores and stores, whatever is acknowledged, and a driver that unmaps nothing: the board keeps what an honest home can have
-/// unacknowledged, and no more.
+/// A home that stores and stores, whatever is acknowledged, and a driver that unmaps nothing: the board keeps what an
+/// honest home can have unacknowledged, and no more.
 #[test]
 fn a_home_has_a_bounded_number_of_acknowledgements_held() {
     let mut c = replicated(Ideal, 3, 1, admin::INVALIDATE, None, |_| {});
@@ -211,7 +213,8 @@ fn a_home_has_a_bounded_number_of_acknowledgements_held() {
     assert_eq!(orphaned(&mut c), Some(Status::NoSpace as u64));
 }
 
-/// A store's acknowledgement waits for the limit and no longer, and no acknowledged store is missing from a copy that is left.
+/// A store's acknowledgement waits for the limit and no longer, and no acknowledged store is missing from a copy that
+/// is left.
 #[test]
 fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
     over_seeds(100, 5_000, |seed| {
@@ -280,7 +283,8 @@ fn packet(c: &Cluster, src: NodeId, tag: u32, body: Body) -> Event {
     Event::Packet(Packet { src, dst: 0, tag, incarnation, target, body })
 }
 
-/// A node joins, leaves and joins, and takes nothing: blocks in the home, and whether a store still reaches another copy.
+/// A node joins, leaves and joins, and takes nothing: blocks in the home, and whether a store still reaches another
+/// copy.
 fn joins_and_leaves(bug: Option<Bug>) -> (usize, bool) {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, bug, |config| config.credits = [256; 4]);
     assert_eq!(status(&mut c, 2, clear(0)), Status::Ok);

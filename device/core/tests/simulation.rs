@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A seeded simulation of whole clusters: real boards, the real switch, random schedules and faults.
 //!
-//! Every source stores numbered values into every destination. Whatever the schedule and the faults do, what a destination
-//! performs of one *life* of an import (from its opening to its end) is a prefix of what was stored, in order, each
-//! once; a life that no fault has touched loses nothing; quiet reports success only for what has landed. A failure
-//! prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test simulation` replays it.
+//! Every source stores numbered values into every destination. Whatever the schedule and the faults do, what a
+//! destination performs of one *life* of an import (from its opening to its end) is a prefix of what was stored, in
+//! order, each once; a life that no fault has touched loses nothing; quiet reports success only for what has landed. A
+//! failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p hib-core --test simulation` replays it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
 mod common;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One client's stream: messages and descriptors in, replies out, without blocking.
 //!
-//! One receive takes up to 64 KiB, which may be a thousand posted stores; replies are collected and leave in one send. Input is
-//! bounded by its buffer, output by [`OUT_LIMIT`]: while more than that waits, the caller reads no further message
-//! (a client that does not read its replies waits for itself).
+//! One receive takes up to 64 KiB, which may be a thousand posted stores; replies are collected and leave in one send.
+//! Input is bounded by its buffer, output by [`OUT_LIMIT`]: while more than that waits, the caller reads no further
+//! message (a client that does not read its replies waits for itself).
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -91,8 +91,8 @@ impl Input {
             return Ok(Filled::Closed);
         }
         self.end += received.bytes;
-        // The kernel ends a receive behind the piece of data that carried descriptors, so they belong to the message that
-        // holds the last byte received.
+        // The kernel ends a receive behind the piece of data that carried descriptors, so they belong to the message
+        // that holds the last byte received.
         let last = self.position + self.end as u64 - 1;
         let mut any = false;
         let mut lost_fds = received.flags.contains(ReturnFlags::CTRUNC);
@@ -193,8 +193,8 @@ impl Output {
     }
 }
 
-/// Ends a connection so that its peer sees the end of the stream and no reset: nothing more comes in, what has come is taken
-/// out, and then nothing unread is left for the kernel to make a reset of (QEMU 11.1 aborts on one).
+/// Ends a connection so that its peer sees the end of the stream and no reset: nothing more comes in, what has come is
+/// taken out, and then nothing unread is left for the kernel to make a reset of (QEMU 11.1 aborts on one).
 pub fn hang_up(socket: BorrowedFd<'_>) {
     if net::shutdown(socket, net::Shutdown::Both).is_err() {
         return;

@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 /// Bytes of a [`Header`].
 pub const HEADER_LEN: usize = 16;
-/// Most bytes of data in one region access; announced as `max_data_xfer_size`. QEMU's largest is the whole config space.
+/// Most bytes of data in one region access; announced as `max_data_xfer_size`. QEMU's largest is the whole config
+/// space.
 pub const MAX_DATA: usize = 64 << 10;
 /// Longest message taken: a region access with [`MAX_DATA`] bytes, or a generous version message.
 pub const MAX_MESSAGE: usize = MAX_DATA + 4096;

@@ -2,8 +2,8 @@
 //! What the messages mean: a session asks a [`Backend`], and replies.
 //!
 //! A load may be answered at once or later, while further messages are served. Each message that wants a reply gets
-//! exactly one; a posted one gets none, not even an error. A message that makes no sense is refused with an errno, and the
-//! stream goes on with the next.
+//! exactly one; a posted one gets none, not even an error. A message that makes no sense is refused with an errno, and
+//! the stream goes on with the next.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

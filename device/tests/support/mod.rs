@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the tests of the server share: a running server, and the library's client and guest for tests: whatever goes wrong panics.
+//! What the tests of the server share: a running server, and the library's client and guest for tests: whatever goes
+//! wrong panics.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::ops::{Deref, DerefMut};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a capture says of itself, as TOML in the comment of its section header: with it a replay builds the same switches.
+//! What a capture says of itself, as TOML in the comment of its section header: with it a replay builds the same
+//! switches.
 
 use std::sync::Arc;
 

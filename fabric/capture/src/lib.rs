@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Captures: what crosses the links and trunks of switches, in pcapng files that Wireshark opens and that a switch can be fed again.
+//! Captures: what crosses the links and trunks of switches, in pcapng files that Wireshark opens and that a switch can
+//! be fed again.
 //!
 //! ```text
 //!   switch core ──events, actions──► Recorder ──► Sink (thread) ──► FILE ──► Wireshark, with fabric/dissector/telegraphos.lua

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The three blocks of a pcapng file that captures are written in (draft-ietf-opsawg-pcapng): section header, interface description,
-//! enhanced packet. Reading is the crate `pcap_parser`'s; no maintained crate for writing was found that fits (docs/capture.md).
+//! The three blocks of a pcapng file that captures are written in (draft-ietf-opsawg-pcapng): section header, interface
+//! description, enhanced packet. Reading is the crate `pcap_parser`'s; no maintained crate for writing was found that
+//! fits (docs/capture.md).
 
 /// LINKTYPE_USER0: private use.
 pub(crate) const LINKTYPE: u16 = 147;

@@ -165,7 +165,8 @@ impl Reader {
         &self.header.links
     }
 
-    /// The next frame or record; `None` at the end of a file that ends where a block ends. After an error there is nothing more.
+    /// The next frame or record; `None` at the end of a file that ends where a block ends. After an error there is
+    /// nothing more.
     pub fn next_record(&mut self) -> Result<Option<Captured>, ReadError> {
         loop {
             let offset = self.inner.consumed() as u64;

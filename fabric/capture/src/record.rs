@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is captured and is no frame: the other events and actions of a switch, as small records that look like frames of kinds
-//! that no link carries ([`FIRST_RECORD_KIND`]), so that one dissector reads both.
+//! What is captured and is no frame: the other events and actions of a switch, as small records that look like frames
+//! of kinds that no link carries ([`FIRST_RECORD_KIND`]), so that one dissector reads both.
 
 use fabric_topology::TrunkId;
 use switch_core::{Event, PortId};

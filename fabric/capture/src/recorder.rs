@@ -124,8 +124,8 @@ pub struct CaptureStatistics {
     pub stopped: u64,
 }
 
-/// A capture in the making. None of its methods waits for the file but [`finish`](Recorder::finish), and none fails: see
-/// [`stopped`](Recorder::stopped).
+/// A capture in the making. None of its methods waits for the file but [`finish`](Recorder::finish), and none fails:
+/// see [`stopped`](Recorder::stopped).
 #[derive(Debug)]
 pub struct Recorder {
     options: CaptureOptions,
@@ -184,8 +184,8 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// The state of a switch that has handled events before the capture began, between two events: with it a replay continues. A capture
-    /// that cannot be replayed anyway goes without.
+    /// The state of a switch that has handled events before the capture began, between two events: with it a replay
+    /// continues. A capture that cannot be replayed anyway goes without.
     pub fn state(&mut self, id: SwitchId, switch: &Switch, now: u64) {
         let Some(ports) = self.switches.get_mut(&id) else { return };
         for (attached, port, _) in switch.open_ports() {
@@ -362,7 +362,8 @@ impl Recorder {
         }
     }
 
-    /// Why the capture has stopped before its end, if it has; said once. To be asked now and then; worth a line of the log.
+    /// Why the capture has stopped before its end, if it has; said once. To be asked now and then; worth a line of the
+    /// log.
     pub fn stopped(&mut self) -> Option<Stopped> {
         let file = || self.options.file.clone();
         if let Some(failure) = self.sink.take_failure() {

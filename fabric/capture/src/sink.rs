@@ -70,8 +70,8 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    /// Opens (or empties) `path`, mode 0600: a capture holds what the guests' memory holds. If it must be `new`, one that exists
-    /// is an error.
+    /// Opens (or empties) `path`, mode 0600: a capture holds what the guests' memory holds. If it must be `new`, one
+    /// that exists is an error.
     pub(crate) fn open(path: &Path, new: bool) -> io::Result<Sink> {
         Sink::with_capacity(path, new, CAPACITY)
     }

@@ -84,7 +84,8 @@ fn kind_of(kinds: &'static [Kind], number: u8) -> &'static Kind {
     kinds.iter().find(|kind| kind.number == number).expect("a kind of the tables")
 }
 
-/// On random frames of all kinds: what the tables find in the bytes is what was encoded, and they miss no byte that is not 0.
+/// On random frames of all kinds: what the tables find in the bytes is what was encoded, and they miss no byte that is
+/// not 0.
 #[test]
 fn the_tables_find_each_field_that_wire_encodes_and_leave_none_out() {
     let seed = seed_or(1);

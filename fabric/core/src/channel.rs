@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Channels: what has credits and queues of its own. A link has one for each class; a trunk one for each class and layer.
+//! Channels: what has credits and queues of its own. A link has one for each class; a trunk one for each class and
+//! layer.
 
 use serde::{Deserialize, Serialize};
 use telegraphos_wire::Class;

@@ -16,8 +16,8 @@ use crate::CREDITED;
 /// The most nodes a window can address (12 node bits).
 pub const MAX_NODES: u32 = 1 << 12;
 
-/// Credits of each class that a node is believed to have, unless the switch itself gives more: the most that a board can be configured
-/// to use, and of enqueues, which wait in the board, the elements that it can hold.
+/// Credits of each class that a node is believed to have, unless the switch itself gives more: the most that a board
+/// can be configured to use, and of enqueues, which wait in the board, the elements that it can hold.
 pub const MAX_BELIEVED: [u32; 4] = [1 << 14, 1 << 11, 1 << 11, 0];
 
 /// The topology that a switch is part of, and which of its switches it is.
@@ -36,33 +36,37 @@ pub struct SwitchConfig {
     pub nodes: u32,
     /// What this switch is part of, if it is not alone.
     pub part: Option<Part>,
-    /// Window layout every node must have. `None`: that of the first node to join, as long as any node is present; only a switch that
-    /// is alone can do without.
+    /// Window layout every node must have. `None`: that of the first node to join, as long as any node is present; only
+    /// a switch that is alone can do without.
     pub window: Option<WindowLayout>,
-    /// Packets of each class that one port may have in the switch, on a trunk of each class and layer, by class number; at least 1 each.
-    /// That of the reply class is announced to nodes and means nothing to them.
+    /// Packets of each class that one port may have in the switch, on a trunk of each class and layer, by class number;
+    /// at least 1 each. That of the reply class is announced to nodes and means nothing to them.
     pub credits: [u32; 4],
     /// Microseconds after which a port that says nothing, not even when asked, is given up; `None`: never.
     pub silence: Option<u64>,
-    /// Microseconds after which a port is given up that returns no credit while packets of the classes request, reflected or (a trunk's)
-    /// reply wait for one; `None`: never. A trunk has twice the time, in which the switch beyond finds the node that keeps them. Enqueue credits may be kept for as long as a queue is stopped (SPEC E12).
+    /// Microseconds after which a port is given up that returns no credit while packets of the classes request,
+    /// reflected or (a trunk's) reply wait for one; `None`: never. A trunk has twice the time, in which the switch
+    /// beyond finds the node that keeps them. Enqueue credits may be kept for as long as a queue is stopped (SPEC E12).
     pub stall: Option<u64>,
     /// Replies of one node that may wait for one other; more throw their sender out.
     ///
     /// `None` computes a limit that no node can exceed which sends one reply per request and has never more requests to
     /// answer than it offered credits, however slowly the requester reads: twice the requests that can be on the way
-    /// between the two, that is twice the receiver's credits in the switch plus those the sender offered, as far as it is believed
-    /// ([`MAX_BELIEVED`]). This holds because a port gets its credits back only when no reply waits for it any more. Replies that no
-    /// request has asked for may be twice the credits that a node has in the switch, whoever they are for.
+    /// between the two, that is twice the receiver's credits in the switch plus those the sender offered, as far as it
+    /// is believed ([`MAX_BELIEVED`]). This holds because a port gets its credits back only when no reply waits for it
+    /// any more. Replies that no request has asked for may be twice the credits that a node has in the switch, whoever
+    /// they are for.
     pub reply_limit: Option<u32>,
-    /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another, greater
-    /// value, so that it does not give an incarnation twice. The epochs of trunks begin with it, too, for the same reason.
+    /// Incarnations given are greater than this; the low 12 bits are ignored. A restarted fabric passes another,
+    /// greater value, so that it does not give an incarnation twice. The epochs of trunks begin with it, too, for the
+    /// same reason.
     pub base_incarnation: u64,
-    /// How often one node may join or be reset, counted together, whatever connections it uses: each is told to every other node.
-    /// Beyond that a joiner is refused and a node that is reset is disconnected. Microseconds are those of
+    /// How often one node may join or be reset, counted together, whatever connections it uses: each is told to every
+    /// other node. Beyond that a joiner is refused and a node that is reset is disconnected. Microseconds are those of
     /// [`Event::Tick`](crate::Event::Tick); `None`: as often as it likes.
     pub presence_rate: Option<Rate>,
-    /// Pairs of nodes that are counted, see [`Pairs::new`](crate::pairs::Pairs::new); 0: none. Each switch counts what its own nodes send.
+    /// Pairs of nodes that are counted, see [`Pairs::new`](crate::pairs::Pairs::new); 0: none. Each switch counts what
+    /// its own nodes send.
     pub pairs: usize,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]
@@ -157,11 +161,13 @@ pub enum Bug {
     RepliesHoldTrunk,
     /// Trunks, life cycle: a switch that starts again counts the joins of its trunks from 0.
     ForgetEpochs,
-    /// Trunks, life cycle: of two connections that were greeted with the same epoch both are joined, one after the other.
+    /// Trunks, life cycle: of two connections that were greeted with the same epoch both are joined, one after the
+    /// other.
     JoinStale,
     /// Trunks, E12: elements have the credits and queues of loads and stores.
     MixClasses,
-    /// Trunks, protection: a packet that is not on its route is blamed on the switch that sent it on and cannot have known.
+    /// Trunks, protection: a packet that is not on its route is blamed on the switch that sent it on and cannot have
+    /// known.
     BlameMessenger,
     /// Trunks are blamed as soon as the node is that keeps credits beyond them.
     BlameTrunk,
@@ -287,8 +293,9 @@ impl SwitchConfig {
         Ok(())
     }
 
-    /// Credits of each class that a node is believed to have, of those it offers: what is beyond is not used. It is the fabric's figure: what
-    /// a node can make the switch hold, in replies to what it was asked, does not grow with what it says.
+    /// Credits of each class that a node is believed to have, of those it offers: what is beyond is not used. It is the
+    /// fabric's figure: what a node can make the switch hold, in replies to what it was asked, does not grow with what
+    /// it says.
     pub(crate) fn believed(&self, offered: &[u32; 4]) -> [u32; 4] {
         let mut believed = *offered;
         if !self.has(Bug::BelieveOffer) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The groups that a node has named for its multicasts, on its account: setting one costs the same however many there are.
+//! The groups that a node has named for its multicasts, on its account: setting one costs the same however many there
+//! are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -48,8 +48,8 @@ pub enum Event {
         /// The trunk.
         trunk: TrunkId,
     },
-    /// Time has passed. Needed as often as silence is to be noticed: a quarter of [`SwitchConfig::silence`](crate::SwitchConfig::silence),
-    /// say.
+    /// Time has passed. Needed as often as silence is to be noticed: a quarter of
+    /// [`SwitchConfig::silence`](crate::SwitchConfig::silence), say.
     Tick {
         /// Microseconds, of a clock that never goes back.
         now: u64,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What waits from one node for one output: one queue per channel, so that nobody waits behind another pair's packets.
 //!
-//! A mark (`up`) says that the sender was reset, has joined, or can be reached again. Packets before a mark leave before it, packets
-//! behind it after it; so a lane is a row of segments, each beginning with a mark (the first may have none), and only the first
-//! segment is served. Replies alone may pass a mark, if it waits for packets of other classes: a reply waits for nobody
-//! (SPEC I13).
+//! A mark (`up`) says that the sender was reset, has joined, or can be reached again. Packets before a mark leave
+//! before it, packets behind it after it; so a lane is a row of segments, each beginning with a mark (the first may
+//! have none), and only the first segment is served. Replies alone may pass a mark, if it waits for packets of other
+//! classes: a reply waits for nobody (SPEC I13).
 
 use std::collections::VecDeque;
 
@@ -118,7 +118,8 @@ impl Lane {
 
     pub(crate) fn push_mark(&mut self, life: Life) {
         match self.segments.back_mut() {
-            // Nothing in between: the later life replaces the earlier, which nobody has heard of. This bounds the marks.
+            // Nothing in between: the later life replaces the earlier, which nobody has heard of. This bounds the
+            // marks.
             Some(last) if last.up.is_some() && !last.has_packets() => last.up = Some(life),
             _ => self.segments.push_back(Segment { up: Some(life), ..Segment::default() }),
         }

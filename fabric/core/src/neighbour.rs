@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whom a port leads to, a node or another switch: its credits as a sender, and the output that serves it as a receiver.
+//! Whom a port leads to, a node or another switch: its credits as a sender, and the output that serves it as a
+//! receiver.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -72,7 +73,8 @@ pub(crate) struct Neighbour {
     pub(crate) owed: [u32; MAX_CHANNELS],
     /// A node's groups.
     pub(crate) groups: Groups,
-    /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as one packet.
+    /// Its multicasts with copies in the switch, by the lowest numbers that were free: how many copies. Each counts as
+    /// one packet.
     pub(crate) multicasts: BTreeMap<u32, u32>,
     /// Replies of this node that wait for trunks.
     pub(crate) replies_beyond: u64,
@@ -168,8 +170,8 @@ impl Neighbour {
         Channel::all(self.layers()).filter(move |channel| trunk || channel.class() != Class::Reply)
     }
 
-    /// Whether credits of the channel are to be returned: when the neighbour holds no more than what is owed to it. So it never
-    /// runs dry while room is free, and frames stay few: one per half of what is free.
+    /// Whether credits of the channel are to be returned: when the neighbour holds no more than what is owed to it. So
+    /// it never runs dry while room is free, and frames stay few: one per half of what is free.
     pub(crate) fn credit_due(&self, channel: Channel, config: &SwitchConfig) -> bool {
         let (held, owed) = (self.held[channel.index()], self.owed[channel.index()]);
         if config.has(Bug::StrandCredit) {
@@ -178,8 +180,8 @@ impl Neighbour {
         owed > 0 && owed >= held
     }
 
-    /// A node whose replies pile up before a trunk gets nothing more to reply to, until they have drained: what it makes the switch
-    /// hold is bounded. Requests may wait for replies (DESIGN contract 3).
+    /// A node whose replies pile up before a trunk gets nothing more to reply to, until they have drained: what it
+    /// makes the switch hold is bounded. Requests may wait for replies (DESIGN contract 3).
     pub(crate) fn gated(&self) -> bool {
         self.replies_beyond > 0 && self.replies_beyond >= SwitchConfig::together(&self.offered)
     }
@@ -192,8 +194,8 @@ impl Neighbour {
         (self.credits[channel.index()] > 0 || config.has(Bug::IgnoreReceiverCredit)) && !self.gated()
     }
 
-    /// Takes room and credit for a packet that can be sent at once, with nothing before it; the port to send it to. Relies on the
-    /// switch having sent everything it could before (see `Switch::audit`).
+    /// Takes room and credit for a packet that can be sent at once, with nothing before it; the port to send it to.
+    /// Relies on the switch having sent everything it could before (see `Switch::audit`).
     pub(crate) fn take_at_once(&mut self, from: NodeId, channel: Channel) -> Option<PortId> {
         let credited = !self.credited(channel)
             || self.credits[channel.index()] > 0 && self.turns[channel.index()].is_empty() && !self.gated();
@@ -205,8 +207,8 @@ impl Neighbour {
         Some(self.port)
     }
 
-    /// A request was handed to this node: it may answer. What is remembered is bounded by what the switch believes that a node can have
-    /// unanswered, for some requests get no answer.
+    /// A request was handed to this node: it may answer. What is remembered is bounded by what the switch believes that
+    /// a node can have unanswered, for some requests get no answer.
     pub(crate) fn asked(&mut self, request: &Packet) {
         let most: u64 =
             CREDITED.iter().map(|class| longest_reply(*class) * u64::from(self.offered[*class as usize])).sum();
@@ -353,8 +355,8 @@ impl Neighbour {
                 return Some(next);
             }
         }
-        // Replies before everything that may wait (SPEC I13). They are no more than the node has asked for, and it cannot ask for
-        // more as long as any wait (see below): so nothing starves.
+        // Replies before everything that may wait (SPEC I13). They are no more than the node has asked for, and it
+        // cannot ask for more as long as any wait (see below): so nothing starves.
         if let Some(packet) = self.answers.pop_front() {
             return Some(Next::Answer(packet));
         }

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 use telegraphos_wire::NodeId;
 
-/// A set of node ids, as bits: there is one or two for each port, and with thousands of nodes most ports are told of all.
+/// A set of node ids, as bits: there is one or two for each port, and with thousands of nodes most ports are told of
+/// all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct NodeSet {
     /// Never ends with zero, so that equal sets are equal.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Who sends how much to whom. No part of the protocol state: models neither hash nor compare it.
 //!
-//! A cluster of 4096 nodes has 16 million pairs, so only some are kept, in the manner of a set-associative cache: the pair gives
-//! the set, each set has [`WAYS`] places. Where a set is full, each packet of another pair wears its least used pair down by one
-//! packet, until that one's counters are added to the rest and its place is free. So a pair that is busy stays, many idle ones do
-//! not push it out, and one that has become idle goes. Nothing is lost: all pairs and the rest together are all packets.
+//! A cluster of 4096 nodes has 16 million pairs, so only some are kept, in the manner of a set-associative cache: the
+//! pair gives the set, each set has [`WAYS`] places. Where a set is full, each packet of another pair wears its least
+//! used pair down by one packet, until that one's counters are added to the rest and its place is free. So a pair that
+//! is busy stays, many idle ones do not push it out, and one that has become idle goes. Nothing is lost: all pairs and
+//! the rest together are all packets.
 
 use telegraphos_wire::{Class, NodeId};
 
@@ -97,7 +98,8 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Keeps at most `limit` pairs, rounded up to a power of two, from 8 to [`MAX_PAIRS`]; 0 counts nothing and takes no memory.
+    /// Keeps at most `limit` pairs, rounded up to a power of two, from 8 to [`MAX_PAIRS`]; 0 counts nothing and takes
+    /// no memory.
     pub fn new(limit: usize) -> Pairs {
         let sets = match limit {
             0 => 0,
@@ -131,8 +133,9 @@ impl Pairs {
             return;
         }
         let key = self.key(source, destination);
-        // An odd factor takes all senders to one destination apart, and destinations of one sender are neighbours, so that a
-        // small cluster fills the sets evenly. Whoever brings pairs together costs others their places, not time.
+        // An odd factor takes all senders to one destination apart, and destinations of one sender are neighbours, so
+        // that a small cluster fills the sets evenly. Whoever brings pairs together costs others their places, not
+        // time.
         let index = (source as usize * 65).wrapping_add(destination as usize) & (self.sets.len() - 1);
         let packet = Count { packets: 1, bytes };
         let set = &mut self.sets[index];

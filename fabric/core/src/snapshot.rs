@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How parts of a [`Snapshot`](crate::Snapshot) are written that serde does not know: packets as on the link, in hexadecimal.
+//! How parts of a [`Snapshot`](crate::Snapshot) are written that serde does not know: packets as on the link, in
+//! hexadecimal.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

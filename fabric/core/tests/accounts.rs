@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one hostile node can make the switch hold or do is on its account: groups, resets and joins, replies. Each check has a
-//! deliberate bug that it finds.
+//! What one hostile node can make the switch hold or do is on its account: groups, resets and joins, replies. Each
+//! check has a deliberate bug that it finds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod common;
@@ -43,7 +43,8 @@ fn refusal(actions: &[Action], of: PortId) -> Option<(Refusal, u64, u64)> {
 
 // ---- groups ----
 
-/// As many groups as the switch keeps; one more ends the node that names it. An ended one makes place for another, and a reset for all.
+/// As many groups as the switch keeps; one more ends the node that names it. An ended one makes place for another, and
+/// a reset for all.
 fn groups(bug: Option<Bug>) -> Result<(), Failure> {
     let mut switch = Switch::new(config(bug)).unwrap();
     join(&mut switch, 0);
@@ -85,7 +86,8 @@ fn groups_are_on_the_account_of_their_node() {
 
 // ---- resets and joins ----
 
-/// A node may join and be reset a few times at once and then at a rate, whatever connections it uses; others are not refused for it.
+/// A node may join and be reset a few times at once and then at a rate, whatever connections it uses; others are not
+/// refused for it.
 fn presence(bug: Option<Bug>) -> Result<(), Failure> {
     const BURST: u32 = 10;
     const RATE: u32 = 4;
@@ -148,8 +150,8 @@ fn welcomed(actions: &[Action]) -> u64 {
     welcome.unwrap()
 }
 
-/// Fabrics that are started again, on any day until 2100, give a node incarnations, and trunks epochs, that are greater than all before, and
-/// so do the grants' generations that boards derive from them.
+/// Fabrics that are started again, on any day until 2100, give a node incarnations, and trunks epochs, that are greater
+/// than all before, and so do the grants' generations that boards derive from them.
 fn restarts(bug: Option<Bug>) -> Result<(), Failure> {
     const DAY: u64 = 86_400;
     const YEAR_2100: u64 = 4_102_444_800;
@@ -250,8 +252,8 @@ fn block(bytes: usize) -> Frame {
     Frame::Packet(Packet { body, ..packet(0, 0, Class::Reply, 0, 0) })
 }
 
-/// A node that offers as many credits as can be said, asks itself for blocks without end, answers all of it at once and does not read:
-/// what of it the switch holds is bounded by a figure of the switch. Replies of others go on.
+/// A node that offers as many credits as can be said, asks itself for blocks without end, answers all of it at once and
+/// does not read: what of it the switch holds is bounded by a figure of the switch. Replies of others go on.
 fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
     const MOST: u64 = 32 << 20;
     let mut switch = Switch::new(config(bug)).unwrap();
@@ -341,7 +343,8 @@ fn replies_nobody_asked_for_are_counted_together() {
     unasked(None).unwrap();
 }
 
-/// Credits that are offered beyond the figure of the switch are not used: the rest waits in the switch, on its senders' credits.
+/// Credits that are offered beyond the figure of the switch are not used: the rest waits in the switch, on its senders'
+/// credits.
 #[test]
 fn an_offer_is_believed_as_far_as_the_switch_says() {
     for class in [Class::Enqueue, Class::Request, Class::Reflected] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The switch's promises on random schedules and in chosen situations; then, for each deliberate bug, that a check finds
-//! it.
+//! The switch's promises on random schedules and in chosen situations; then, for each deliberate bug, that a check
+//! finds it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod common;
@@ -57,9 +57,9 @@ fn sent_to(actions: &[Action], to: PortId) -> Vec<Frame> {
 proptest! {
     #![proptest_config(config_of_runs())]
 
-    /// Per-pair order (SPEC I8), no loss, credits never negative and conserved, none stranded, replies first (I13), room
-    /// respected, absent nodes answered for, every life told in order, and the switch's own audit. Multicasts among them: one copy to
-    /// each member, in order with everything else, and one credit for all copies.
+    /// Per-pair order (SPEC I8), no loss, credits never negative and conserved, none stranded, replies first (I13),
+    /// room respected, absent nodes answered for, every life told in order, and the switch's own audit. Multicasts
+    /// among them: one copy to each member, in order with everything else, and one credit for all copies.
     #[test]
     fn i8_per_pair_fifo_and_the_rest_hold_on_random_schedules((sizes, ops) in schedules()) {
         if let Err(e) = check_schedule(sizes, &ops, None) {
@@ -651,8 +651,8 @@ fn groups_are_bounded() {
     assert_eq!(sent_to(&actions, 0), [Frame::Refuse { reason: Refusal::Protocol, offered, expected }]);
 }
 
-/// A node that multicasts without end and reads one frame at a time: the members, which answer honestly, are never blamed. One reply
-/// for each copy is no more than the bound on replies expects.
+/// A node that multicasts without end and reads one frame at a time: the members, which answer honestly, are never
+/// blamed. One reply for each copy is no more than the bound on replies expects.
 fn slow_home(bug: Option<Bug>) -> Result<(), Failure> {
     let mut world = World::new(Sizes { nodes: 4, given: 4, offered: 4 }, bug);
     for node in 0..4 {

@@ -72,7 +72,8 @@ fn exact_with_room(bug: Option<PairsBug>) -> Result<(), String> {
     })
 }
 
-/// However many pairs there are, those kept are few, none of them is counted too high, and together with the rest they are all.
+/// However many pairs there are, those kept are few, none of them is counted too high, and together with the rest they
+/// are all.
 fn complete_without_room(bug: Option<PairsBug>) -> Result<(), String> {
     check(64, packets(200, 3000), |packets| {
         let mut pairs = Pairs::new(32);
@@ -183,7 +184,8 @@ fn the_hottest_come_first_and_equals_by_id() {
     assert_eq!(pairs.hottest(0), []);
 }
 
-/// What counting costs, to be read by people: `cargo test --release -p switch-core --test pairs -- --ignored --nocapture`.
+/// What counting costs, to be read by people:
+/// `cargo test --release -p switch-core --test pairs -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints a time"]
 fn cost() {

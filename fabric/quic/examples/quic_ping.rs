@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A request of 64 bytes and its reply over QUIC, between two threads that poll, against the same over plain UDP sockets: prints both
-//! medians and their ratio.
+//! A request of 64 bytes and its reply over QUIC, between two threads that poll, against the same over plain UDP
+//! sockets: prints both medians and their ratio.
 //!
 //! `cargo run --release -p telegraphos-quic --example quic_ping [ROUNDS]`
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which handshakes a listener takes on: accounts of what callers can make it spend before they are authenticated.
 //!
-//! Until its certificate is checked a caller is an address. Addresses of configured peers, those that the configuration names and those
-//! from which a peer was authenticated last, have slots and a rate of their own; all others share theirs, none of them more than a part.
-//! An address without configuration shows first that it is its own (a Retry, which costs no memory).
+//! Until its certificate is checked a caller is an address. Addresses of configured peers, those that the configuration
+//! names and those from which a peer was authenticated last, have slots and a rate of their own; all others share
+//! theirs, none of them more than a part. An address without configuration shows first that it is its own (a Retry,
+//! which costs no memory).
 //!
-//! Where a share is used up a new handshake displaces an old one ([`Slots`]): the oldest of the address that has most, and never that of
-//! an address with fewer than the newcomer's. So an address that holds handshakes open, or begins many, takes from itself first, and an honest caller, whose
-//! handshake takes a round trip or two, passes even between those of a flood from its own address: no handshake makes room for another of
-//! its own address before it had half a second, so that honest callers that come all at once do not displace each other.
+//! Where a share is used up a new handshake displaces an old one ([`Slots`]): the oldest of the address that has most,
+//! and never that of an address with fewer than the newcomer's. So an address that holds handshakes open, or begins
+//! many, takes from itself first, and an honest caller, whose handshake takes a round trip or two, passes even between
+//! those of a flood from its own address: no handshake makes room for another of its own address before it had half a
+//! second, so that honest callers that come all at once do not displace each other.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -114,7 +116,8 @@ impl Admission {
         !self.is_configured(origin) || self.configured.account().held(&origin) >= VALIDATED
     }
 
-    /// A new handshake, whose key is greater than those before: `Ok` if it is to be taken on, with the one that it displaces.
+    /// A new handshake, whose key is greater than those before: `Ok` if it is to be taken on, with the one that it
+    /// displaces.
     pub(crate) fn admit(&mut self, key: Key, from: IpAddr, now: u64) -> Result<Option<Key>, Crowded> {
         let origin = Origin::from(from);
         let configured = self.is_configured(origin);
@@ -163,7 +166,8 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// As many of one address as it can have, at a rate that is none too fast. Some are refused: those before them are none too old.
+    /// As many of one address as it can have, at a rate that is none too fast. Some are refused: those before them are
+    /// none too old.
     fn fill(admission: &mut Admission, from: IpAddr, keys: std::ops::Range<Key>, now: &mut u64) {
         for key in keys {
             *now += 40_000;

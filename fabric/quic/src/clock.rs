@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// An `Instant` can only be got by reading the clock, so one is read, once; from then on time is what callers say it is.
+/// An `Instant` can only be got by reading the clock, so one is read, once; from then on time is what callers say it
+/// is.
 #[derive(Debug)]
 pub(crate) struct Clock {
     base: Instant,

@@ -84,8 +84,8 @@ fn transport(options: &Options, near: bool) -> TransportConfig {
     config
 }
 
-/// A process that is started again knows nothing of its old connections. So that it can tell their peers so (RFC 9000 §10.3), what
-/// it needs for that is made of its private key, the only secret that lasts.
+/// A process that is started again knows nothing of its old connections. So that it can tell their peers so (RFC 9000
+/// §10.3), what it needs for that is made of its private key, the only secret that lasts.
 fn endpoint(key: &PrivateKeyDer<'static>) -> EndpointConfig {
     let secret = |purpose: &[u8]| -> [u8; 32] {
         Sha256::new().chain_update(purpose).chain_update(key.secret_der()).finalize().into()

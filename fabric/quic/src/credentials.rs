@@ -21,12 +21,13 @@ pub struct QuicOptions {
     pub certificate: PathBuf,
     /// File with its private key in PEM, which nobody else may read.
     pub key: PathBuf,
-    /// File with the certificates of the CAs, in PEM, that sign the peers' certificates. Needed for peers given by name.
+    /// File with the certificates of the CAs, in PEM, that sign the peers' certificates. Needed for peers given by
+    /// name.
     pub peers_ca: Option<PathBuf>,
     /// The peers that are accepted: when connecting the one that is expected, when listening all that may connect.
     pub peers: Vec<Peer>,
-    /// Addresses from which peers connect, as far as they are known when listening: handshakes from there have a guaranteed share.
-    /// Those from which a peer was authenticated last have one, too.
+    /// Addresses from which peers connect, as far as they are known when listening: handshakes from there have a
+    /// guaranteed share. Those from which a peer was authenticated last have one, too.
     pub addresses: Vec<IpAddr>,
 }
 

@@ -176,8 +176,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Reads what has come and does what is due. `current` is whose call it is: the others are woken if there is something for
-    /// them, and what it has to send is left to its `flush`.
+    /// Reads what has come and does what is due. `current` is whose call it is: the others are woken if there is
+    /// something for them, and what it has to send is left to its `flush`.
     pub(crate) fn pump(&mut self, now: u64, current: Option<Key>) -> io::Result<()> {
         self.clock.advance(now);
         self.begin()?;
@@ -199,7 +199,8 @@ impl Driver {
         self.transmit(now, current)
     }
 
-    /// A call of `flush` of a transport: sends what is to be sent and does what is due, and says whether nothing is left.
+    /// A call of `flush` of a transport: sends what is to be sent and does what is due, and says whether nothing is
+    /// left.
     pub(crate) fn flush(&mut self, key: Key, now: u64) -> io::Result<bool> {
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.waits = false;
@@ -580,9 +581,9 @@ impl Driver {
         }
     }
 
-    /// Lets the timers of the next moment expire, for nobody will be here then. Otherwise the limits on how fast and how much is
-    /// sent, which hold for a goodbye too as long as other things wait, could keep it back for ever. Once a timer has told that
-    /// answers are missing, they do not.
+    /// Lets the timers of the next moment expire, for nobody will be here then. Otherwise the limits on how fast and
+    /// how much is sent, which hold for a goodbye too as long as other things wait, could keep it back for ever. Once a
+    /// timer has told that answers are missing, they do not.
     fn run_out(&mut self, key: Key) {
         let until = self.clock.last().saturating_add(LINGER);
         let Some(entry) = self.entries.get_mut(&key) else { return };
@@ -652,8 +653,8 @@ impl Driver {
         self.entries.get_mut(&key).map_or(Ok(bytes.len()), |entry| entry.write(bytes))
     }
 
-    /// Whether a connection has nothing left to send; if not, it is woken when that has changed. Why it failed is for `receive` to
-    /// say, behind the last bytes.
+    /// Whether a connection has nothing left to send; if not, it is woken when that has changed. Why it failed is for
+    /// `receive` to say, behind the last bytes.
     fn idle(&mut self, key: Key) -> io::Result<bool> {
         let Some(entry) = self.entries.get_mut(&key) else { return Ok(true) };
         let idle = self.unsent.is_none() && entry.idle();

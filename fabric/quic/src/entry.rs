@@ -247,8 +247,8 @@ impl Entry {
         Ok(taken)
     }
 
-    /// Lets the engine tell, by the next `Writable`, when the peer has acknowledged everything: then there is room in a window of one
-    /// byte. It does not say so otherwise.
+    /// Lets the engine tell, by the next `Writable`, when the peer has acknowledged everything: then there is room in a
+    /// window of one byte. It does not say so otherwise.
     fn watch_delivery(&mut self) {
         let Some(id) = self.outgoing else { return };
         self.connection.set_send_window(1);

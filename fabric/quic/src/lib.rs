@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A transport for trunks between hosts: QUIC (RFC 9000) by `quinn-proto`, whose pure state machine fits a loop that polls. `docs/engines.md` says
-//! why this one.
+//! A transport for trunks between hosts: QUIC (RFC 9000) by `quinn-proto`, whose pure state machine fits a loop that
+//! polls. `docs/engines.md` says why this one.
 //!
 //! ```text
 //!   QuicTransport ─┐ lock ┌─ Entry: Connection ─┐
@@ -8,16 +8,18 @@
 //!   QuicAcceptor  ─┘      └─ ...   one Driver   ┘
 //! ```
 //!
-//! Both ends authenticate each other by certificate ([`QuicOptions`]) before a byte is carried; everything is encrypted. Each end
-//! opens one unidirectional stream for what it sends. The engine's flow control is the back-pressure, its idle timeout the silence
-//! after which a peer is gone.
+//! Both ends authenticate each other by certificate ([`QuicOptions`]) before a byte is carried; everything is
+//! encrypted. Each end opens one unidirectional stream for what it sends. The engine's flow control is the
+//! back-pressure, its idle timeout the silence after which a peer is gone.
 //!
-//! `flush` says that nothing is left when the peer has acknowledged everything; what is dropped before that may be lost.
+//! `flush` says that nothing is left when the peer has acknowledged everything; what is dropped before that may be
+//! lost.
 //!
 //! Whoever of a driver's users is called reads the socket and serves the timers for all (`waker.rs`).
 
 //!
-//! A crate of its own, since it is the only transport that links TLS: `telegraphos_transport` has the contract and the others.
+//! A crate of its own, since it is the only transport that links TLS: `telegraphos_transport` has the contract and the
+//! others.
 #![forbid(unsafe_code)]
 
 mod acceptor;

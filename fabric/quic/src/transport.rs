@@ -15,8 +15,8 @@ use crate::udp::Udp;
 use crate::waker::Waker;
 use crate::{Options, SCHEME, resolve};
 
-/// One end of a QUIC connection. It exists before its handshake is complete when connecting (until then it takes no bytes), and only
-/// after it when accepted.
+/// One end of a QUIC connection. It exists before its handshake is complete when connecting (until then it takes no
+/// bytes), and only after it when accepted.
 #[derive(Debug)]
 pub struct QuicTransport {
     shared: Arc<Shared>,

@@ -27,8 +27,8 @@ impl Udp {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = net::socket_with(family, SocketType::DGRAM, flags, None)?;
         net::bind(&fd, &at)?;
-        // The engine looks for the longest datagram that passes, for which fragments must not be made; a kernel that cannot
-        // say so still carries what is sent.
+        // The engine looks for the longest datagram that passes, for which fragments must not be made; a kernel that
+        // cannot say so still carries what is sent.
         let _ = if at.is_ipv4() {
             sockopt::set_ip_mtu_discover(&fd, Ipv4PathMtuDiscovery::PROBE)
         } else {
@@ -49,8 +49,8 @@ impl Udp {
         self.local
     }
 
-    /// False: no room now. Whatever else keeps a datagram from leaving is a loss as in any network: no route, a host that is
-    /// down, a datagram too long for the path.
+    /// False: no room now. Whatever else keeps a datagram from leaving is a loss as in any network: no route, a host
+    /// that is down, a datagram too long for the path.
     pub(crate) fn send(&self, to: SocketAddr, bytes: &[u8]) -> bool {
         loop {
             match net::sendto(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &to) {

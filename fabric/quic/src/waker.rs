@@ -8,12 +8,12 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-/// A descriptor that is readable when the shared socket is (or, on demand, has room), and when somebody else who read the socket
-/// found something for this user.
+/// A descriptor that is readable when the shared socket is (or, on demand, has room), and when somebody else who read
+/// the socket found something for this user.
 ///
-/// All users of the socket watch it, so that it does not matter who of them is polled: whoever comes first reads for all and
-/// signals the others. That costs those a look that finds nothing, but no wake-up can be lost with a user that ends, or is not
-/// polled any more.
+/// All users of the socket watch it, so that it does not matter who of them is polled: whoever comes first reads for
+/// all and signals the others. That costs those a look that finds nothing, but no wake-up can be lost with a user that
+/// ends, or is not polled any more.
 #[derive(Debug)]
 pub(crate) struct Waker {
     epoll: OwnedFd,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! QUIC and peers that are not welcome: wrong certificates, garbage, floods of handshakes; and what is said of wrong options. Whatever
-//! comes, the acceptor goes on serving others.
+//! QUIC and peers that are not welcome: wrong certificates, garbage, floods of handshakes; and what is said of wrong
+//! options. Whatever comes, the acceptor goes on serving others.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 mod support;
@@ -171,8 +171,8 @@ fn garbage_is_thrown_away_and_counted() {
     listener.serves();
 }
 
-/// One that says hello, shows that its address is its own if it is asked to, and then holds its handshake open. The listener sees it at
-/// `source`.
+/// One that says hello, shows that its address is its own if it is asked to, and then holds its handshake open. The
+/// listener sees it at `source`.
 struct Holder {
     _client: Peer,
     /// The client's end of the relay, and that at `source`.
@@ -215,8 +215,8 @@ fn client_port(client: &Peer) -> u16 {
     at.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// How often `flood` was called until an honest peer, which begins after `before` calls, had its connection. Between two calls there are so many
-/// microseconds at least.
+/// How often `flood` was called until an honest peer, which begins after `before` calls, had its connection. Between
+/// two calls there are so many microseconds at least.
 fn comes_up(
     listener: &mut Listener,
     before: usize,
@@ -281,8 +281,8 @@ fn a_flood_of_handshakes_from_other_addresses_does_not_keep_a_trunk_down() {
     }
 }
 
-/// Of one address nobody can be told from another: who calls from there has that part of its handshakes (16 at a time, half a second each) that he has of its
-/// calls. The flood is three times that.
+/// Of one address nobody can be told from another: who calls from there has that part of its handshakes (16 at a time,
+/// half a second each) that he has of its calls. The flood is three times that.
 #[test]
 fn a_flood_of_handshakes_from_its_own_address_does_not_keep_a_trunk_down() {
     for named in [false, true] {

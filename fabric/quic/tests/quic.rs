@@ -335,7 +335,8 @@ fn a_restarted_listener_tells_old_peers_at_once_and_serves_new_ones() {
     let cluster = Cluster::new();
     let (a, b) = two(&cluster);
     let clock = Clock::new();
-    // A process cannot die inside a test. So it falls silent, and the new one, with the same key, is behind the same relay.
+    // A process cannot die inside a test. So it falls silent, and the new one, with the same key, is behind the same
+    // relay.
     let (mut before, old_port) = listen(&b);
     let (mut reborn, new_port) = listen(&b);
     let mut relay = Relay::new(old_port, new_port);
@@ -372,7 +373,8 @@ fn a_restarted_connecting_end_is_a_new_connection_beside_the_old() {
     drop(silent);
 }
 
-/// Passes datagrams between one connecting end and a listener, and can be switched to another listener or another own address.
+/// Passes datagrams between one connecting end and a listener, and can be switched to another listener or another own
+/// address.
 struct Relay {
     front: UdpSocket,
     back: UdpSocket,

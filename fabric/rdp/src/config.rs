@@ -7,7 +7,8 @@ use crate::sequence::Sequence;
 /// Sizes, limits and times of a connection. Times are microseconds. Start from [`Config::default`] and change fields.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The most segments on the way in one direction: the fixed window of SPEC item 35. Of both sides' the smaller counts.
+    /// The most segments on the way in one direction: the fixed window of SPEC item 35. Of both sides' the smaller
+    /// counts.
     pub window: u16,
     /// After losses, the sender has fewer on the way for a while, but never fewer than this (and the window).
     pub window_floor: u16,
@@ -29,8 +30,8 @@ pub struct Config {
     pub timeout_max: u64,
     /// A connection ends when nothing came from the other side for so long. Half-way there it is asked.
     pub silence: u64,
-    /// Connections of one [`Listener`](crate::Listener), those that are being set up included; beyond them, the oldest of
-    /// those that are being set up makes room, and if there is none, the new one gets no answer.
+    /// Connections of one [`Listener`](crate::Listener), those that are being set up included; beyond them, the oldest
+    /// of those that are being set up makes room, and if there is none, the new one gets no answer.
     pub connections: usize,
     /// A deliberate bug that a check must find.
     #[cfg(feature = "bugs")]

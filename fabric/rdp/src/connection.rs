@@ -9,8 +9,8 @@ use crate::sender::Sender;
 use crate::sequence::Sequence;
 use crate::statistics::Statistics;
 
-/// How often an Accept is sent by itself. Each Open is answered once more; but who opens under a false address must not make us
-/// send much to whom that belongs.
+/// How often an Accept is sent by itself. Each Open is answered once more; but who opens under a false address must not
+/// make us send much to whom that belongs.
 const ACCEPTS: u32 = 4;
 
 /// Where a connection is in its life.
@@ -81,7 +81,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Says when it really began, for a caller of [`Connection::open`] that did not know the time. Later it has no effect.
+    /// Says when it really began, for a caller of [`Connection::open`] that did not know the time. Later it has no
+    /// effect.
     pub fn begin(&mut self, now: u64) {
         if let (State::Opening, Some((_, 0))) = (self.state, self.greeting) {
             self.heard = now;
@@ -369,8 +370,8 @@ impl Connection {
         });
     }
 
-    /// The other side, which is gone, has sent everything and got everything but our end, or that and its acknowledgement
-    /// was lost.
+    /// The other side, which is gone, has sent everything and got everything but our end, or that and its
+    /// acknowledgement was lost.
     fn complete(&self) -> bool {
         self.receiver.finished() && self.sender.delivered()
     }

@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Everything here is pure: datagrams and the time (microseconds of any monotonic clock) come in by call, datagrams go
-//! out by [`Connection::poll_transmit`], and [`Connection::deadline`] says when [`Connection::timer`] wants to be called
-//! next. Connection ids and first sequence numbers are random numbers that the caller passes in. `docs/rdp.md` describes
-//! the protocol, why it is as it is, and what was measured.
+//! out by [`Connection::poll_transmit`], and [`Connection::deadline`] says when [`Connection::timer`] wants to be
+//! called next. Connection ids and first sequence numbers are random numbers that the caller passes in. `docs/rdp.md`
+//! describes the protocol, why it is as it is, and what was measured.
 //!
 //! One byte pipe:
 //!

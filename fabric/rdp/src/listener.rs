@@ -41,10 +41,10 @@ struct Entry<P> {
 /// A *peer* is known by the name in its Open, or by its address if it has none. A new connection of a peer ends its old
 /// ones, but not before the peer has confirmed it: the Open itself may be a late copy from an earlier life.
 ///
-/// What peers can make it spend is on accounts by *origin*, which several addresses may have in common (ports of one host). Half of
-/// [`Config::connections`] are for those that are being set up: where they are used up, a new one takes the place of the oldest of the
-/// origin that has most. The other half are for those that were set up, at most three quarters of them for one origin. Opens and
-/// Resets have rates.
+/// What peers can make it spend is on accounts by *origin*, which several addresses may have in common (ports of one
+/// host). Half of [`Config::connections`] are for those that are being set up: where they are used up, a new one takes
+/// the place of the oldest of the origin that has most. The other half are for those that were set up, at most three
+/// quarters of them for one origin. Opens and Resets have rates.
 #[derive(Debug)]
 pub struct Listener<P> {
     config: Config,
@@ -246,8 +246,8 @@ impl<P: Clone + PartialEq> Listener<P> {
         ended.into_iter().for_each(|key| drop(self.forget(key)));
     }
 
-    /// No more connections: an Open is not answered from now on, and what was not handed out by [`Listener::accepted`] is
-    /// given up.
+    /// No more connections: an Open is not answered from now on, and what was not handed out by [`Listener::accepted`]
+    /// is given up.
     pub fn stop(&mut self) {
         self.stopped = true;
         for entry in self.entries.values_mut().filter(|e| !e.accepted) {
@@ -285,7 +285,8 @@ impl<P: Clone + PartialEq> Listener<P> {
         self.entries.keys().copied()
     }
 
-    /// Forgets a connection; what still comes for it is answered with a Reset. Connections that have ended stay until then.
+    /// Forgets a connection; what still comes for it is answered with a Reset. Connections that have ended stay until
+    /// then.
     pub fn remove(&mut self, key: Key) -> Option<Connection> {
         self.accepted.retain(|k| *k != key);
         self.forget(key)
@@ -308,8 +309,8 @@ impl<P: Clone + PartialEq> Listener<P> {
         }
     }
 
-    /// Writes the next datagram to be sent now, and says to whom and of which connection (`None`: of none); `None`: there is
-    /// none. The connections take turns.
+    /// Writes the next datagram to be sent now, and says to whom and of which connection (`None`: of none); `None`:
+    /// there is none. The connections take turns.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<(P, Option<Key>)> {
         self.poll_transmit_to(now, out, |_| true)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever comes, damaged or made up by somebody who knows the checksum and the ids: no panic, no growth without bound, no
-//! end of datagrams that never comes.
+//! Whatever comes, damaged or made up by somebody who knows the checksum and the ids: no panic, no growth without
+//! bound, no end of datagrams that never comes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use proptest::prelude::*;

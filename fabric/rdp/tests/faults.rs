@@ -114,8 +114,8 @@ fn i16_everything_arrives_when_faults_stop() {
         }
     };
     let (whole, tally) = over_seeds(60, check);
-    // That the client's connection ended without cause is found by the simulation. (A server whose last acknowledgement was lost
-    // learns of the end when the client, which was satisfied, calls again.)
+    // That the client's connection ended without cause is found by the simulation. (A server whose last acknowledgement
+    // was lost learns of the end when the client, which was satisfied, calls again.)
     assert!(!whole || tally.silent == 0, "{tally:?}");
 }
 

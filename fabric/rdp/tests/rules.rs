@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules of SPEC item 35 one by one: acknowledgements, NACKs, the pause, keep-alive, restart, the end. Each test of a
-//! rule also shows that a deliberate bug breaks it.
+//! The rules of SPEC item 35 one by one: acknowledgements, NACKs, the pause, keep-alive, restart, the end. Each test of
+//! a rule also shows that a deliberate bug breaks it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod world;
@@ -109,8 +109,8 @@ fn a_lost_nack_is_said_again_and_an_old_one_does_nothing() {
     assert!(sent.sequence_nacks_sent >= 3, "{sent:?}");
 }
 
-/// A receiver that does not read for three seconds, which is more than a silence: how many segments were sent in the last
-/// two, and how long after it has read the next segment came.
+/// A receiver that does not read for three seconds, which is more than a silence: how many segments were sent in the
+/// last two, and how long after it has read the next segment came.
 fn no_reader(bug: Option<Bug>) -> (u64, u64) {
     let mut pair = pair(config(bug));
     assert_eq!(pair.client.send(&[7; 3000]), 3000);

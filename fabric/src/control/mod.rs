@@ -5,9 +5,9 @@
 //!   ctl, top, scripts ── ControlClient ══ Unix stream, lines of JSON ══ ControlServer ── Controlled (the fabric)
 //! ```
 //!
-//! [`protocol`] has requests and answers, [`snapshot`] what is counted and reported, [`target`] how links, trunks and faults are
-//! named. All three are used by both ends. The server is driven by the fabric's own loop and knows the fabric only as
-//! [`Controlled`].
+//! [`protocol`] has requests and answers, [`snapshot`] what is counted and reported, [`target`] how links, trunks and
+//! faults are named. All three are used by both ends. The server is driven by the fabric's own loop and knows the
+//! fabric only as [`Controlled`].
 
 mod client;
 pub mod protocol;
@@ -23,7 +23,8 @@ pub use target::{FaultSpec, Target};
 
 use std::path::{Path, PathBuf};
 
-/// The control socket of a fabric that listens at `listen`, unless it was told otherwise: the same path with `.control` behind it.
+/// The control socket of a fabric that listens at `listen`, unless it was told otherwise: the same path with `.control`
+/// behind it.
 pub fn default_path(listen: &Path) -> PathBuf {
     let mut path = listen.as_os_str().to_owned();
     path.push(".control");

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server's end of the control socket, driven by the loop of the process it belongs to: nothing here waits.
 //!
-//! What a client can cost is bounded. Of each there is one request and one answer in memory: while an answer waits for its
-//! reader, nothing more is read from it. In one round of the loop each client is served one request. A client that does not
-//! take an answer within [`Limits::patience_us`] is dropped. When there are too many, the one that has been silent for longest
-//! makes place.
+//! What a client can cost is bounded. Of each there is one request and one answer in memory: while an answer waits for
+//! its reader, nothing more is read from it. In one round of the loop each client is served one request. A client that
+//! does not take an answer within [`Limits::patience_us`] is dropped. When there are too many, the one that has been
+//! silent for longest makes place.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -165,8 +165,8 @@ impl ControlServer {
         self.listener.as_ref().map(Listener::path)
     }
 
-    /// When [`ControlServer::ready`] is to be called at the latest, on the clock of its `now`; 0: as soon as the process has looked
-    /// after its other work.
+    /// When [`ControlServer::ready`] is to be called at the latest, on the clock of its `now`; 0: as soon as the
+    /// process has looked after its other work.
     pub fn deadline(&self) -> Option<u64> {
         let clients = self.clients.iter().flatten().filter_map(|client| {
             if client.output.is_empty() && client.has_line() {
@@ -189,8 +189,8 @@ impl ControlServer {
         self.dropped
     }
 
-    /// Serves a stream made otherwise, such as one end of a pair of sockets: a client of the process itself, which is never
-    /// dropped to make place.
+    /// Serves a stream made otherwise, such as one end of a pair of sockets: a client of the process itself, which is
+    /// never dropped to make place.
     pub fn adopt(&mut self, stream: OwnedFd, now: u64) -> Result<(), Errno> {
         rustix::io::ioctl_fionbio(&stream, true)?;
         self.insert(stream, true, now).map(drop)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a fabric process reports of itself, at one moment. Counters count from the start of the process and never fall; times are
-//! microseconds. A field that is zero or empty is left out of the JSON.
+//! What a fabric process reports of itself, at one moment. Counters count from the start of the process and never fall;
+//! times are microseconds. A field that is zero or empty is left out of the JSON.
 
 use std::time::Instant;
 

@@ -90,7 +90,8 @@ impl TryFrom<String> for Target {
     }
 }
 
-/// Faults of one link or trunk, in the words of a [`FaultPlan`]: `latency=5ms jitter=1ms loss=2%`; no words are no faults.
+/// Faults of one link or trunk, in the words of a [`FaultPlan`]: `latency=5ms jitter=1ms loss=2%`; no words are no
+/// faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct FaultSpec(pub FaultPlan);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Prometheus endpoint (`docs/monitoring.md`): a thread of its own that asks the fabric over its control socket's protocol, so
-//! that neither a slow scraper nor the writing of text holds up a packet.
+//! The Prometheus endpoint (`docs/monitoring.md`): a thread of its own that asks the fabric over its control socket's
+//! protocol, so that neither a slow scraper nor the writing of text holds up a packet.
 
 mod http;
 mod server;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that answers scrapers.
 //!
-//! Bounded like the control socket: so many connections, one request each, and a time in which it must have come and its answer
-//! must have been taken.
+//! Bounded like the control socket: so many connections, one request each, and a time in which it must have come and
+//! its answer must have been taken.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -139,8 +139,8 @@ impl Serving {
         }
     }
 
-    /// Waits until something can be done: whether the fabric has gone, whether there is a connection to accept, and which clients
-    /// are ready.
+    /// Waits until something can be done: whether the fabric has gone, whether there is a connection to accept, and
+    /// which clients are ready.
     fn wait(&self, now: Instant) -> Option<(bool, bool, Vec<bool>)> {
         let deadline = self.clients.iter().map(|c| c.until).chain(self.resting).min();
         // Rounded up: a wake-up before the deadline would find nothing to do.

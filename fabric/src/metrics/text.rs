@@ -115,8 +115,8 @@ const COUNTED: [Counted; 7] = [
     },
 ];
 
-/// Samples of one counter for each class and direction. A way that nothing has ever taken has packets and bytes, both 0, and
-/// no more.
+/// Samples of one counter for each class and direction. A way that nothing has ever taken has packets and bytes, both
+/// 0, and no more.
 fn flows<'a>(
     classes: &'a PerClass<Flows>,
     labels: Vec<Label>,

@@ -83,7 +83,8 @@ fn classes(counted: &[ClassStatistics; 4]) -> PerClass<Flows> {
     })
 }
 
-/// The hottest pairs of all switches here, and all others together. Each switch counts what its own nodes send, so none is in two.
+/// The hottest pairs of all switches here, and all others together. Each switch counts what its own nodes send, so none
+/// is in two.
 fn pairs(switches: &[Hosted]) -> (Vec<Pair>, PerClass<Traffic>) {
     let mut all = BTreeMap::new();
     let mut rest = [Traffic::default(); 4];

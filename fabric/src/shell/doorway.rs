@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may come in by the listener: how many connections a second, and how many that have not said whose they are, of all processes and
-//! of each.
+//! Who may come in by the listener: how many connections a second, and how many that have not said whose they are, of
+//! all processes and of each.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use super::trunks::passes;
 use super::watch::Source;
 use crate::peer;
 
-/// Connections that have not said whose they are, of all processes together. Each of up to 32 processes may always have one, and one alone
-/// at most a half.
+/// Connections that have not said whose they are, of all processes together. Each of up to 32 processes may always have
+/// one, and one alone at most a half.
 const UNIDENTIFIED: Shares = Shares { capacity: 128, spenders: 32, guaranteed: 1, limit: 64 };
 /// Connections accepted in one round of the loop.
 const AT_ONCE: usize = 8;
@@ -123,8 +123,8 @@ impl Fabric {
         }
     }
 
-    /// Ends the oldest connection that has not said whose it is: of this process; or else of processes without a node before those with
-    /// one, of that which has most of them. False if there is none.
+    /// Ends the oldest connection that has not said whose it is: of this process; or else of processes without a node
+    /// before those with one, of that which has most of them. False if there is none.
     pub(super) fn end_unidentified(&mut self, of: Option<u32>) -> bool {
         let unidentified = self.connections.iter().enumerate().filter_map(|(port, connection)| {
             let connection = connection.as_ref().filter(|connection| connection.unidentified)?;

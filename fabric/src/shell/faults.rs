@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is made to go wrong with links and trunks: named `node:3` and `trunk:left-middle`, `*` for all.
 //!
-//! Trunks have a place for faults from the start (below RDP and QUIC, where those carry them). The link of a node gets one when it is
-//! to have its first fault: until then nothing is between its socket and the switch.
+//! Trunks have a place for faults from the start (below RDP and QUIC, where those carry them). The link of a node gets
+//! one when it is to have its first fault: until then nothing is between its socket and the switch.
 
 use fabric_topology::SwitchId;
 use log::{info, warn};
@@ -27,7 +27,8 @@ pub(super) fn trunk_name(name: &str) -> String {
 }
 
 impl Fabric {
-    /// Every link and trunk end of this process, whether it is up or not: its name, its switch, and what a capture calls it.
+    /// Every link and trunk end of this process, whether it is up or not: its name, its switch, and what a capture
+    /// calls it.
     pub(super) fn named_links(&self) -> impl Iterator<Item = (String, SwitchId, Link)> + '_ {
         self.switches.iter().flat_map(|hosted| {
             hosted.switch.statistics().ports.iter().filter_map(|port| match port.attached {

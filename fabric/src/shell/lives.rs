@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is remembered of nodes and trunks for those who ask: since when they are up or down, how often they came, and what transports
-//! counted that have ended.
+//! What is remembered of nodes and trunks for those who ask: since when they are up or down, how often they came, and
+//! what transports counted that have ended.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shell around the switches of one process: a listener for HIBs, one connection per HIB and per trunk, one epoll loop.
+//! The shell around the switches of one process: a listener for HIBs, one connection per HIB and per trunk, one epoll
+//! loop.
 //!
 //! ```text
 //!   HIBs ═ Listener ─► Connection ─┐              ┌─ Connection ═ trunk ═ another process
@@ -7,11 +8,12 @@
 //!   HIBs ═════════════► Connection ─┼─ Switch ─────┴─ Connection ═ trunk between two switches here
 //! ```
 //!
-//! One round of the loop: each connection with input gets one turn of bounded work (`turns.rs`): a receive of up to 64 KiB, its frames
-//! through its switch as far as the turn goes; a few connections are accepted; then for each connection that got frames one send. What
-//! is left goes on in the next round. A connection's output buffer holds at most [`connection::OUT_ROOM`] frames: the
-//! switch is told how many more fit and keeps the rest under its own bounds, so a HIB that does not read costs neither
-//! memory nor anybody else's time. With nothing to do the loop sleeps; it wakes a few times per `silence` to ask who has been quiet.
+//! One round of the loop: each connection with input gets one turn of bounded work (`turns.rs`): a receive of up to 64
+//! KiB, its frames through its switch as far as the turn goes; a few connections are accepted; then for each connection
+//! that got frames one send. What is left goes on in the next round. A connection's output buffer holds at most
+//! [`connection::OUT_ROOM`] frames: the switch is told how many more fit and keeps the rest under its own bounds, so a
+//! HIB that does not read costs neither memory nor anybody else's time. With nothing to do the loop sleeps; it wakes a
+//! few times per `silence` to ask who has been quiet.
 
 mod capturing;
 mod config;
@@ -136,7 +138,8 @@ impl Fabric {
         let schedule = std::mem::take(&mut config.schedule);
         let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches, &faults)?;
         let watch = Watch::new(&stop)?;
-        // First: whoever has seen the socket for HIBs finds the others, too. But if both are taken, that for HIBs is what is named.
+        // First: whoever has seen the socket for HIBs finds the others, too. But if both are taken, that for HIBs is
+        // what is named.
         let served = control::serve(&config);
         let listener = Listener::bind(&config.listen, "--listen")?;
         let (control, metrics) = served?;
@@ -391,8 +394,9 @@ impl Fabric {
         }
     }
 
-    /// The frames that a connection has sent, as far as its turn goes: one receive; after a hang-up as many as the transport still holds,
-    /// so that the end is seen. Says what is left of the flow, and whether there is more to do at once.
+    /// The frames that a connection has sent, as far as its turn goes: one receive; after a hang-up as many as the
+    /// transport still holds, so that the end is seen. Says what is left of the flow, and whether there is more to do
+    /// at once.
     fn turn(&mut self, port: PortId, mut flow: Flow) -> (Flow, bool) {
         let mut received = false;
         loop {
@@ -475,8 +479,8 @@ impl Fabric {
         self.event(switch, Event::Malformed { port });
     }
 
-    /// Whether a hello must wait until the connection that its node had before has been read to its end: a HIB that comes back finds its
-    /// place free.
+    /// Whether a hello must wait until the connection that its node had before has been read to its end: a HIB that
+    /// comes back finds its place free.
     fn must_wait(&mut self, port: PortId, frame: &Frame) -> bool {
         let Frame::Hello { node, .. } = frame else { return false };
         if self.connection(port).is_none_or(|connection| connection.role != Role::Stranger) {
@@ -503,8 +507,9 @@ impl Fabric {
         }
     }
 
-    /// The switch of a connection. Whose it is, is known by its first frame: that of a HIB names its node, that of another switch the
-    /// trunk. Whoever names nothing that is here is refused by the first switch, or at the first trunk, that it might have meant.
+    /// The switch of a connection. Whose it is, is known by its first frame: that of a HIB names its node, that of
+    /// another switch the trunk. Whoever names nothing that is here is refused by the first switch, or at the first
+    /// trunk, that it might have meant.
     fn introduce(&mut self, port: PortId, frame: Option<&Frame>) -> usize {
         let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return 0 };
         match connection.role {

@@ -74,8 +74,8 @@ fn a_connection_that_cannot_be_watched_ends_alone() {
     assert!(fabric.connection(lost).is_none() && fabric.connection(kept).is_some());
 }
 
-/// Where the places of connections without a name are used up, the process that has most of them makes place, and a process with a node
-/// does so last.
+/// Where the places of connections without a name are used up, the process that has most of them makes place, and a
+/// process with a node does so last.
 #[test]
 fn the_process_with_the_most_connections_makes_place() {
     let (_dir, mut fabric) = fabric();

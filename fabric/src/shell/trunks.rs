@@ -139,8 +139,8 @@ impl Trunks {
     }
 }
 
-/// Addresses from which the processes call that connect to `at`, as far as the plan says: where it says that they connect from, and where
-/// they listen themselves. Names are not looked up.
+/// Addresses from which the processes call that connect to `at`, as far as the plan says: where it says that they
+/// connect from, and where they listen themselves. Names are not looked up.
 fn calling_from(plan: &Plan, at: &str) -> Vec<IpAddr> {
     let addresses = || (0..plan.topology.trunks().len()).filter_map(|trunk| plan.address(trunk as TrunkId));
     let callers: Vec<&TrunkAddress> = addresses().filter(|meeting| meeting.at == at).collect();
@@ -391,8 +391,8 @@ impl Fabric {
         self.event(switch, Event::TrunkOpened { port, room: OUT_ROOM as u32, trunk });
     }
 
-    /// Measures the round trip of each trunk that is up. The other switch answers each probe; those of a switch come only when
-    /// nothing else does.
+    /// Measures the round trip of each trunk that is up. The other switch answers each probe; those of a switch come
+    /// only when nothing else does.
     pub(super) fn probe_trunks(&mut self) {
         let switches = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
         let trunks = switches.filter(|(attached, ..)| matches!(attached, Attached::Trunk(..)));

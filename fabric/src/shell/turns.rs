@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose turn it is in the loop: deficit round robin over work, not over messages. A turn ends when the work that its flow may do is
-//! used up; what it did beyond that is a debt, which it pays with its next turns while others wait. So a flow that makes the loop work
-//! gets its share of the loop, and what waits for others is a turn of each of them at most.
+//! Whose turn it is in the loop: deficit round robin over work, not over messages. A turn ends when the work that its
+//! flow may do is used up; what it did beyond that is a debt, which it pays with its next turns while others wait. So a
+//! flow that makes the loop work gets its share of the loop, and what waits for others is a turn of each of them at
+//! most.
 //!
 //! Each node and trunk is a flow. All connections that have not said whose they are are one flow together.
 
@@ -70,7 +71,8 @@ impl Turns {
     }
 }
 
-/// If all flows that have something to do are in debt, nobody waits for them to pay: the least debt is forgiven, to all.
+/// If all flows that have something to do are in debt, nobody waits for them to pay: the least debt is forgiven, to
+/// all.
 pub(super) fn relieve<'a>(flows: impl Iterator<Item = &'a mut Flow>) {
     let flows: Vec<&mut Flow> = flows.collect();
     let least = flows.iter().map(|flow| flow.debt()).min().unwrap_or(0);

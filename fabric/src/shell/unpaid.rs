@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Frames that no credit pays for: groups, probes, and what says nothing. Each node has a number of them at once and a rate, over all its
-//! connections; who sends more is not read for a while, and its socket holds it back. So no node keeps the loop at work with what
-//! costs itself nothing but a processor.
+//! Frames that no credit pays for: groups, probes, and what says nothing. Each node has a number of them at once and a
+//! rate, over all its connections; who sends more is not read for a while, and its socket holds it back. So no node
+//! keeps the loop at work with what costs itself nothing but a processor.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use super::Fabric;
 use super::connection::Role;
 use super::watch::Source;
 
-/// Of a node: all the groups that it may have, and more, at once when it joins; then as many a second as take a few hundredths of a
-/// processor's time.
+/// Of a node: all the groups that it may have, and more, at once when it joins; then as many a second as take a few
+/// hundredths of a processor's time.
 const EACH: Rate = Rate::new(8192, MAX_GROUPS as u32 + 1024);
 /// Of all nodes together.
 const ALL: Rate = Rate::new(16 * EACH.per_second(), 16 * EACH.burst());

@@ -51,8 +51,8 @@ impl Source {
 pub struct ShutdownHandle(Arc<OwnedFd>);
 
 impl ShutdownHandle {
-    /// A handle for a fabric to come ([`Fabric::bind_with`](super::Fabric::bind_with)), so that signals can be caught before there is a
-    /// socket.
+    /// A handle for a fabric to come ([`Fabric::bind_with`](super::Fabric::bind_with)), so that signals can be caught
+    /// before there is a socket.
     pub fn new() -> Result<ShutdownHandle, FabricError> {
         let fd =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("create an event descriptor"))?;

@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use telegraphos_transport::{HostPort, scheme};
 
-/// An address, written as `unix:PATH`, `ring:PATH`, `unix-datagram:PATH`, `udp:HOST:PORT` or `quic:HOST:PORT`. A text that begins
-/// with `/` or `.` is the path of a Unix stream socket.
+/// An address, written as `unix:PATH`, `ring:PATH`, `unix-datagram:PATH`, `udp:HOST:PORT` or `quic:HOST:PORT`. A text
+/// that begins with `/` or `.` is the path of a Unix stream socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// A Unix stream socket.

@@ -110,8 +110,8 @@ pub(crate) fn many_connections_at_once(subject: Subject) {
     });
 }
 
-/// Descriptors and memory do not grow with the number of connections that came and went. Counted in a process of its own, where no
-/// other test opens any: see [`alone`].
+/// Descriptors and memory do not grow with the number of connections that came and went. Counted in a process of its
+/// own, where no other test opens any: see [`alone`].
 pub(crate) fn a_thousand_connects_leave_nothing(alone_test: &str) {
     let output = count_alone(alone_test);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

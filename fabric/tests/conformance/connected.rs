@@ -32,7 +32,8 @@ pub(crate) fn bytes_arrive_in_order_each_once(subject: Subject) {
     }
 }
 
-/// With a peer that does not read, `send` takes a bounded amount; when it reads again, nothing is lost. Both directions full at once.
+/// With a peer that does not read, `send` takes a bounded amount; when it reads again, nothing is lost. Both directions
+/// full at once.
 pub(crate) fn back_pressure_is_bounded_and_loses_nothing(subject: Subject) {
     let len = 64 << 20;
     let pair = subject.pair();

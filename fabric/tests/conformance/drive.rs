@@ -150,7 +150,8 @@ pub(crate) fn drive(a: &mut Peer, b: &mut Peer, mut done: impl FnMut(&Peer, &Pee
     Ok(sleeps)
 }
 
-/// Drives both until neither takes or gets a byte for a while. (That bytes wait for one who does not read is an event for ever.)
+/// Drives both until neither takes or gets a byte for a while. (That bytes wait for one who does not read is an event
+/// for ever.)
 pub(crate) fn settle(a: &mut Peer, b: &mut Peer) -> std::io::Result<()> {
     let start = Instant::now();
     let progress = |a: &Peer, b: &Peer| (a.sent, b.sent, a.got.len(), b.got.len());
@@ -167,7 +168,8 @@ pub(crate) fn settle(a: &mut Peer, b: &mut Peer) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for the next connection. Meanwhile `clients` have their turns, since some transports take a few words to connect.
+/// Waits for the next connection. Meanwhile `clients` have their turns, since some transports take a few words to
+/// connect.
 pub(crate) fn accept(acceptor: &mut dyn Acceptor, clients: &mut [&mut dyn Transport]) -> Box<dyn Transport> {
     let start = Instant::now();
     loop {

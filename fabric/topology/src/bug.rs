@@ -6,7 +6,8 @@
 pub enum Bug {
     /// Symmetry: routes of a mesh or torus go along x first in both directions.
     XFirstBothWays,
-    /// Symmetry: of two equally short ways round a ring, the upward one is taken in both directions; of a graph, the one found first.
+    /// Symmetry: of two equally short ways round a ring, the upward one is taken in both directions; of a graph, the
+    /// one found first.
     AsymmetricTie,
     /// Deadlock: the layer of a torus does not change with the wrap-around trunk.
     NoDateline,

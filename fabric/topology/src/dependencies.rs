@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which channel can wait for which: the channel-dependency graph of all routes.
 //!
-//! A channel leads to one switch and can wait only for channels that leave it, so the dependencies of a channel are one row of bits,
-//! (trunk of that switch) x (layer). That is 2 MB for the largest regular topology and 33 MB for the largest graph.
+//! A channel leads to one switch and can wait only for channels that leave it, so the dependencies of a channel are one
+//! row of bits, (trunk of that switch) x (layer). That is 2 MB for the largest regular topology and 33 MB for the
+//! largest graph.
 
 use std::collections::VecDeque;
 
@@ -92,7 +93,8 @@ impl<'a> Dependencies<'a> {
 
     /// The shortest cycle, or one of the shortest; among very many channels, of those through some of them.
     pub(crate) fn cycle(&self) -> Option<Vec<usize>> {
-        // What is left when channels that nobody waits for, or that wait for nobody, are taken away until there are none of either kind.
+        // What is left when channels that nobody waits for, or that wait for nobody, are taken away until there are
+        // none of either kind.
         let mut left = self.remaining(&vec![true; self.used.len()], false);
         left = self.remaining(&left, true);
         let starts: Vec<usize> = (0..left.len()).filter(|channel| left[*channel]).collect();
@@ -108,7 +110,8 @@ impl<'a> Dependencies<'a> {
         best.or_else(|| starts.first().and_then(|start| self.walk(*start, &left)))
     }
 
-    /// Takes away, from the channels `left`, those that no other one of them waits for; `backward`: those that wait for none.
+    /// Takes away, from the channels `left`, those that no other one of them waits for; `backward`: those that wait for
+    /// none.
     fn remaining(&self, left: &[bool], backward: bool) -> Vec<bool> {
         let mut left = left.to_vec();
         let mut degree = vec![0u32; left.len()];

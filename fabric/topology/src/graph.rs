@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Routes of an arbitrary graph, in tables: shortest paths, one for each pair.
 //!
-//! Of equally short paths that one is taken whose set of trunks is the least: sets are compared by the greatest trunk in which they
-//! differ, as the binary numbers would be that have bit `t` set for each trunk `t`. These numbers are exact weights: a path's is the
-//! sum of its trunks', and no two different sets have the same. So the least path of a pair is one and no other, whichever end
-//! one looks from, and each part of it is the least path between its ends (were there a lesser one, it would make the whole less).
+//! Of equally short paths that one is taken whose set of trunks is the least: sets are compared by the greatest trunk
+//! in which they differ, as the binary numbers would be that have bit `t` set for each trunk `t`. These numbers are
+//! exact weights: a path's is the sum of its trunks', and no two different sets have the same. So the least path of a
+//! pair is one and no other, whichever end one looks from, and each part of it is the least path between its ends (were
+//! there a lesser one, it would make the whole less).
 
 use std::cmp::Ordering;
 
@@ -100,7 +101,8 @@ pub(crate) fn across(trunks: &[Trunk], trunk: TrunkId, at: SwitchId) -> SwitchId
 /// For each switch the first trunk of its least path to `root`.
 fn least_paths(root: SwitchId, switches: u16, trunks: &[Trunk], trunks_of: &Lists, bug: Option<Bug>) -> Vec<TrunkId> {
     let mut toward = vec![NONE; switches.into()];
-    // The trunks of each switch's path, greatest first, so that comparing vectors compares sets; those of the same length only.
+    // The trunks of each switch's path, greatest first, so that comparing vectors compares sets; those of the same
+    // length only.
     let mut paths: Vec<Vec<TrunkId>> = vec![Vec::new(); switches.into()];
     let mut distance = vec![u16::MAX; switches.into()];
     distance[usize::from(root)] = 0;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Routes of meshes and toruses, in closed form.
 //!
-//! A route goes the shorter way along x and the shorter way along y. If y rises on the way, x comes first; if it falls, y comes first:
-//! so the way back uses the same trunks. The only turns are from -y to x and from x to +y, so what is held along -y waits for x at
-//! most, and that for +y at most: a cycle of waits would have to lie within one row or column, in one direction.
+//! A route goes the shorter way along x and the shorter way along y. If y rises on the way, x comes first; if it falls,
+//! y comes first: so the way back uses the same trunks. The only turns are from -y to x and from x to +y, so what is
+//! held along -y waits for x at most, and that for +y at most: a cycle of waits would have to lie within one row or
+//! column, in one direction.
 //!
-//! In a row or column of a mesh there is none. A ring of a torus has one, and two layers open it (Dally and Seitz's dateline): in
-//! layer 1 travels what still has to cross the wrap-around trunk, in layer 0 what has crossed it or need not. Rings of up to four
-//! switches need no second layer, since no route goes over the wrap-around trunk and on in the same direction.
+//! In a row or column of a mesh there is none. A ring of a torus has one, and two layers open it (Dally and Seitz's
+//! dateline): in layer 1 travels what still has to cross the wrap-around trunk, in layer 0 what has crossed it or need
+//! not. Rings of up to four switches need no second layer, since no route goes over the wrap-around trunk and on in the
+//! same direction.
 
 use crate::{Bug, Hop, SwitchId};
 
@@ -23,7 +25,8 @@ pub(crate) struct Grid {
     pub(crate) bug: Option<Bug>,
 }
 
-/// One row or column, seen from one switch: `size` switches, of which the packet is at number `at` and goes to number `to`.
+/// One row or column, seen from one switch: `size` switches, of which the packet is at number `at` and goes to number
+/// `to`.
 struct Line {
     size: u16,
     at: u16,
@@ -33,8 +36,8 @@ struct Line {
 }
 
 impl Line {
-    /// Steps to go, upward if positive: the shorter way. Of two equally long ones that which does not wrap around, so that the way
-    /// back is the same.
+    /// Steps to go, upward if positive: the shorter way. Of two equally long ones that which does not wrap around, so
+    /// that the way back is the same.
     fn displacement(&self) -> i32 {
         let straight = i32::from(self.to) - i32::from(self.at);
         if !self.torus {
@@ -97,8 +100,8 @@ impl Grid {
         if self.torus && size > 2 { size } else { size - 1 }
     }
 
-    /// Ends of the trunks in their order: first those along x, row by row; then those along y, beginning with all that leave the
-    /// lowest row.
+    /// Ends of the trunks in their order: first those along x, row by row; then those along y, beginning with all that
+    /// leave the lowest row.
     pub(crate) fn trunks(&self) -> impl Iterator<Item = (SwitchId, SwitchId)> {
         let (width, height) = (self.width, self.height);
         let along_x = self.trunks_along(width);
@@ -125,7 +128,8 @@ impl Grid {
 
     pub(crate) fn hop(&self, at: SwitchId, destination: SwitchId) -> Option<Hop> {
         let (x, y) = self.lines(at, destination);
-        // The number within the line of the trunk upward from `at` is `at`, that downward one less; from 0 it is the wrap-around.
+        // The number within the line of the trunk upward from `at` is `at`, that downward one less; from 0 it is the
+        // wrap-around.
         let along = |line: &Line| match line.displacement() {
             up if up > 0 => line.at,
             _ => line.at.checked_sub(1).unwrap_or(line.size - 1),

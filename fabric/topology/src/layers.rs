@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Layers for the routes of a graph: each pair of switches goes into the first layer in which its routes, there and back, close no
-//! cycle of channels with those that are in it already (layered shortest-path routing, LASH: Skeie, Lysne and Theiss, 2002).
+//! Layers for the routes of a graph: each pair of switches goes into the first layer in which its routes, there and
+//! back, close no cycle of channels with those that are in it already (layered shortest-path routing, LASH: Skeie,
+//! Lysne and Theiss, 2002).
 
 use std::collections::HashSet;
 
@@ -52,8 +53,9 @@ impl Layer {
     }
 }
 
-/// Gives every pair its layer, of at most `most`, and returns how many layers it takes. If these are more, pairs are left over, and in
-/// the last layer close a cycle there. `unchecked`: every pair gets the first layer, whatever comes of it.
+/// Gives every pair its layer, of at most `most`, and returns how many layers it takes. If these are more, pairs are
+/// left over, and in the last layer close a cycle there. `unchecked`: every pair gets the first layer, whatever comes
+/// of it.
 pub(crate) fn assign(graph: &mut Graph, trunks: &[Trunk], most: u8, unchecked: bool) -> usize {
     let mut layers: Vec<Layer> = Vec::new();
     let switches = graph.switches();
@@ -62,7 +64,8 @@ pub(crate) fn assign(graph: &mut Graph, trunks: &[Trunk], most: u8, unchecked: b
         .map(|(p, q)| (p, q, dependencies(graph, trunks, p, q)))
         .filter(|(_, _, dependencies)| !dependencies.is_empty() && !unchecked)
         .collect();
-    // Long routes first: what their parts need is there then, in the same layer. The sort keeps the order of equally long ones.
+    // Long routes first: what their parts need is there then, in the same layer. The sort keeps the order of equally
+    // long ones.
     pairs.sort_by_key(|(_, _, dependencies)| std::cmp::Reverse(dependencies.len()));
     for (p, q, dependencies) in pairs {
         let layer = layers.iter_mut().position(|layer| layer.add(&dependencies)).unwrap_or_else(|| {
@@ -77,7 +80,8 @@ pub(crate) fn assign(graph: &mut Graph, trunks: &[Trunk], most: u8, unchecked: b
     layers.len()
 }
 
-/// Which channel waits for which on the ways between two switches. A channel is twice its trunk, one more if it goes downward.
+/// Which channel waits for which on the ways between two switches. A channel is twice its trunk, one more if it goes
+/// downward.
 fn dependencies(graph: &Graph, trunks: &[Trunk], p: SwitchId, q: SwitchId) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = p;

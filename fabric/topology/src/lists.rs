@@ -10,8 +10,8 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// `count` lists from pairs (list, item); the items of a list keep their order. A pair of a list that is not below `count` is left
-    /// out.
+    /// `count` lists from pairs (list, item); the items of a list keep their order. A pair of a list that is not below
+    /// `count` is left out.
     pub(crate) fn new(count: usize, pairs: impl Iterator<Item = (u16, u16)> + Clone) -> Lists {
         let mut starts = vec![0; count + 1];
         for (list, _) in pairs.clone() {

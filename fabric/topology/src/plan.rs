@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A topology as a file describes it: with names, the processes that host the switches, and the addresses of trunks between processes.
+//! A topology as a file describes it: with names, the processes that host the switches, and the addresses of trunks
+//! between processes.
 //!
-//! All processes of a fabric read the same file, so it says nothing that is different for each of them. `docs/topologies.md` has the
-//! format.
+//! All processes of a fabric read the same file, so it says nothing that is different for each of them.
+//! `docs/topologies.md` has the format.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -260,8 +261,8 @@ impl Plan {
         (0..self.topology.switches()).filter(move |switch| self.process_of(*switch) == Some(process))
     }
 
-    /// Where the processes of a trunk meet; `None` if one process has both ends. One process may listen at one address for several
-    /// trunks.
+    /// Where the processes of a trunk meet; `None` if one process has both ends. One process may listen at one address
+    /// for several trunks.
     pub fn address(&self, trunk: TrunkId) -> Option<&TrunkAddress> {
         self.addresses.get(usize::from(trunk))?.as_ref()
     }

@@ -77,9 +77,9 @@ impl Topology {
         Topology::new(text.parse()?, nodes, MAX_LAYERS)
     }
 
-    /// A regular topology that uses at most `layers` layers, 1 to [`MAX_LAYERS`]. `nodes` nodes, 1 to [`MAX_NODES`], are spread evenly,
-    /// in the order of their numbers, over the switches; of a tree, over its leaves. A torus with a ring of five or more switches
-    /// needs two layers, all others one.
+    /// A regular topology that uses at most `layers` layers, 1 to [`MAX_LAYERS`]. `nodes` nodes, 1 to [`MAX_NODES`],
+    /// are spread evenly, in the order of their numbers, over the switches; of a tree, over its leaves. A torus with a
+    /// ring of five or more switches needs two layers, all others one.
     pub fn new(shape: Shape, nodes: u32, layers: u8) -> Result<Topology, TopologyError> {
         check_counts(nodes, layers)?;
         let switches = shape.switches()?;
@@ -106,11 +106,12 @@ impl Topology {
         }
     }
 
-    /// An arbitrary connected graph of 1 to [`MAX_GRAPH_SWITCHES`] switches, given by their names. `trunks` are pairs of them by number, in
-    /// any order, and get their numbers in the order of their ends. `switch_of` has the switch of each node. The routes are shortest
-    /// paths, in at most `layers` layers, 1 to [`MAX_LAYERS`].
+    /// An arbitrary connected graph of 1 to [`MAX_GRAPH_SWITCHES`] switches, given by their names. `trunks` are pairs
+    /// of them by number, in any order, and get their numbers in the order of their ends. `switch_of` has the switch of
+    /// each node. The routes are shortest paths, in at most `layers` layers, 1 to [`MAX_LAYERS`].
     ///
-    /// Refused are duplicates, ends that do not exist, switches that cannot be reached, and routes that do not fit into the layers.
+    /// Refused are duplicates, ends that do not exist, switches that cannot be reached, and routes that do not fit into
+    /// the layers.
     pub fn graph(
         names: Vec<String>,
         trunks: &[(SwitchId, SwitchId)],
@@ -230,8 +231,8 @@ impl Topology {
         }
     }
 
-    /// A number that two processes compare to see whether they were given the same topology, names included: the same on every host,
-    /// and another for another topology (except by an accident of one in 2^64).
+    /// A number that two processes compare to see whether they were given the same topology, names included: the same
+    /// on every host, and another for another topology (except by an accident of one in 2^64).
     pub fn digest(&self) -> u64 {
         let mut digest = Digest::new();
         // Raised when routes change though the topology does not.
@@ -291,8 +292,8 @@ impl Topology {
         self.nodes_of.get(switch).iter().copied()
     }
 
-    /// The next step at switch `at` of the route from `source` to `destination`, on which `at` is (it may be `source`). `None` at the
-    /// destination. The trunk does not depend on the source, which makes every end of a route a route.
+    /// The next step at switch `at` of the route from `source` to `destination`, on which `at` is (it may be `source`).
+    /// `None` at the destination. The trunk does not depend on the source, which makes every end of a route a route.
     pub fn hop(&self, at: SwitchId, source: SwitchId, destination: SwitchId) -> Option<Hop> {
         if at.max(source).max(destination) >= self.switches {
             return None;
@@ -306,8 +307,8 @@ impl Topology {
         }
     }
 
-    /// The trunk by which arrives at `at` what comes from `source`; `None` if that is `at` itself. By symmetry it is the first of the
-    /// route from `at` to `source`.
+    /// The trunk by which arrives at `at` what comes from `source`; `None` if that is `at` itself. By symmetry it is
+    /// the first of the route from `at` to `source`.
     pub fn arrival(&self, at: SwitchId, source: SwitchId) -> Option<TrunkId> {
         self.hop(at, at, source).map(|hop| hop.trunk)
     }

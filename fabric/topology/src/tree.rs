@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Routes of a tree, in closed form: up to the common ancestor and down again.
 //!
-//! Switches are numbered level by level, so those below `i` are `arity * i + 1` to `arity * i + arity`; the trunk up from `i` is
-//! `i - 1`. One layer is enough: no packet goes down and then up.
+//! Switches are numbered level by level, so those below `i` are `arity * i + 1` to `arity * i + arity`; the trunk up
+//! from `i` is `i - 1`. One layer is enough: no packet goes down and then up.
 
 use crate::{SwitchId, TrunkId};
 
@@ -53,7 +53,8 @@ impl Tree {
         if at == destination {
             return None;
         }
-        // The ancestor of the destination on the level below `at`, if `at` is an ancestor of it: deeper levels have greater numbers.
+        // The ancestor of the destination on the level below `at`, if `at` is an ancestor of it: deeper levels have
+        // greater numbers.
         let mut below = destination;
         while below > at {
             let above = self.above(below);

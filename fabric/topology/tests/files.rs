@@ -72,7 +72,8 @@ fn nodes_are_spread_if_no_switch_says_where_they_are() {
     assert_eq!(Plan::from_toml(&text("")).unwrap().topology.nodes(), 64);
 }
 
-/// Four switches in a ring, with these lines for the switches `a` to `d`, and these trunks instead of the ring's if any are given.
+/// Four switches in a ring, with these lines for the switches `a` to `d`, and these trunks instead of the ring's if any
+/// are given.
 fn ring(head: &str, switches: [&str; 4], trunks: &[&str]) -> String {
     let usual = ["\"a\",\"b\"]", "\"b\",\"c\"]", "\"c\",\"d\"]", "\"d\",\"a\"]"];
     let mut text = format!("{head}\n");

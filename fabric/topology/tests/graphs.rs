@@ -45,7 +45,8 @@ fn i13_random_graphs_keep_all_promises() {
     });
 }
 
-/// The tie between equally short paths, with weights that are exact: that no two paths weigh the same is counted, not believed.
+/// The tie between equally short paths, with weights that are exact: that no two paths weigh the same is counted, not
+/// believed.
 #[test]
 fn routes_are_the_only_paths_of_least_weight() {
     seeds(40, 1000, |numbers| {

@@ -16,8 +16,8 @@ pub struct HostPort {
 }
 
 impl HostPort {
-    /// The socket addresses it stands for. A number needs no look-up; a name that is not in the hosts file asks a name server, which
-    /// may take its time.
+    /// The socket addresses it stands for. A number needs no look-up; a name that is not in the hosts file asks a name
+    /// server, which may take its time.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<SocketAddr> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
         if found.is_empty() {

@@ -8,9 +8,9 @@
 //!                 datagram: RDP over UDP and Unix datagrams
 //! ```
 //!
-//! [`Transport`] has the contract; `docs/transports.md` compares the transports. QUIC is a crate of its own, `telegraphos-quic`, so that
-//! nothing here links TLS; the fabric puts the set of all together, with addresses as they are written, and its
-//! `tests/conformance.rs` holds every transport to the contract.
+//! [`Transport`] has the contract; `docs/transports.md` compares the transports. QUIC is a crate of its own,
+//! `telegraphos-quic`, so that nothing here links TLS; the fabric puts the set of all together, with addresses as they
+//! are written, and its `tests/conformance.rs` holds every transport to the contract.
 //! Nothing here blocks, starts a thread or reads a clock: time comes with each call.
 //!
 //! `unsafe` exists in `ring/memory.rs` only.

@@ -18,28 +18,29 @@ pub enum Received {
     End,
 }
 
-/// One end of an established connection: bytes, in order, each once. No call blocks. `now` is microseconds of any clock that
-/// never runs backwards, the same one for all calls.
+/// One end of an established connection: bytes, in order, each once. No call blocks. `now` is microseconds of any clock
+/// that never runs backwards, the same one for all calls.
 ///
 /// # Events
-/// The caller sleeps until [`fd`](Transport::fd) is readable, or is writable while [`wants_write`](Transport::wants_write), or
-/// [`deadline`](Transport::deadline) has passed. After any of these, in this order:
+/// The caller sleeps until [`fd`](Transport::fd) is readable, or is writable while
+/// [`wants_write`](Transport::wants_write), or [`deadline`](Transport::deadline) has passed. After any of these, in
+/// this order:
 /// 1. [`receive`](Transport::receive), as often as it likes, at least once;
 /// 2. [`flush`](Transport::flush);
 /// 3. [`send`](Transport::send) again what was not taken before, and [`flush`](Transport::flush) that.
 ///
-/// Readable is level-triggered: as long as `receive` has not said `Nothing`, the descriptor is readable, or will be in a moment. It
-/// may be readable without need (then `receive` says `Nothing`), but does not stay so. `wants_write` and `deadline` change with
-/// every call, the descriptor never.
+/// Readable is level-triggered: as long as `receive` has not said `Nothing`, the descriptor is readable, or will be in
+/// a moment. It may be readable without need (then `receive` says `Nothing`), but does not stay so. `wants_write` and
+/// `deadline` change with every call, the descriptor never.
 ///
 /// # Back-pressure
-/// An end holds a bounded number of bytes for a peer that does not read; then `send` takes fewer than offered, or 0. When there is
-/// room again there is an event.
+/// An end holds a bounded number of bytes for a peer that does not read; then `send` takes fewer than offered, or 0.
+/// When there is room again there is an event.
 ///
 /// # End
-/// An error of any call means that the connection is unusable and says why; the caller drops it. A peer that went away, cleanly or
-/// killed, is no error but [`Received::End`], behind its last bytes. Dropping a transport ends the connection without waiting; what
-/// `flush` has not handed on is lost.
+/// An error of any call means that the connection is unusable and says why; the caller drops it. A peer that went away,
+/// cleanly or killed, is no error but [`Received::End`], behind its last bytes. Dropping a transport ends the
+/// connection without waiting; what `flush` has not handed on is lost.
 pub trait Transport: Send + Debug {
     /// The descriptor to poll.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -53,11 +54,12 @@ pub trait Transport: Send + Debug {
     /// Takes out bytes that have arrived. `buffer` is not empty.
     fn receive(&mut self, now: u64, buffer: &mut [u8]) -> io::Result<Received>;
 
-    /// Queues bytes: how many were taken. They leave with the next [`flush`](Transport::flush), so that a batch costs one system call.
+    /// Queues bytes: how many were taken. They leave with the next [`flush`](Transport::flush), so that a batch costs
+    /// one system call.
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Hands on what was taken, and does what is due. True when nothing is left here and there is room for more; false when the rest
-    /// waits for an event.
+    /// Hands on what was taken, and does what is due. True when nothing is left here and there is room for more; false
+    /// when the rest waits for an event.
     fn flush(&mut self, now: u64) -> io::Result<bool>;
 
     /// More about a [`Received::End`], if the transport knows: that the peer was restarted, or silent for too long.
@@ -65,8 +67,8 @@ pub trait Transport: Send + Debug {
         None
     }
 
-    /// From now on this connection has the faults of `link`. False, and nothing happens, if it was made without a place for faults
-    /// ([`Options::faults`](crate::Options::faults)).
+    /// From now on this connection has the faults of `link`. False, and nothing happens, if it was made without a place
+    /// for faults ([`Options::faults`](crate::Options::faults)).
     fn set_faults(&mut self, link: &LinkFaults) -> bool {
         let _ = link;
         false
@@ -132,8 +134,8 @@ pub trait Acceptor: Send + Debug {
     /// When to call [`accept`](Acceptor::accept) at the latest, without any event.
     fn deadline(&self) -> Option<u64>;
 
-    /// The next connection, if one waits. Errors concern the acceptor, not a peer: `EMFILE` and its like pass when something is
-    /// closed; until then the descriptor stays readable.
+    /// The next connection, if one waits. Errors concern the acceptor, not a peer: `EMFILE` and its like pass when
+    /// something is closed; until then the descriptor stays readable.
     fn accept(&mut self, now: u64) -> io::Result<Option<Box<dyn Transport>>>;
 
     /// What it counted so far.
@@ -161,8 +163,8 @@ pub struct AcceptorStatistics {
     pub rejected: u64,
 }
 
-/// A connected, unreliable datagram socket: each datagram arrives whole or not at all, perhaps twice, late, or changed. Under RDP and
-/// QUIC; [`faults`](crate::faults) stack on it. No call blocks; `now` is as for [`Transport`].
+/// A connected, unreliable datagram socket: each datagram arrives whole or not at all, perhaps twice, late, or changed.
+/// Under RDP and QUIC; [`faults`](crate::faults) stack on it. No call blocks; `now` is as for [`Transport`].
 pub trait Datagrams: Send + Debug {
     /// The descriptor to poll for readable.
     fn fd(&self) -> BorrowedFd<'_>;
@@ -176,8 +178,8 @@ pub trait Datagrams: Send + Debug {
     /// Bytes of the longest datagram it carries.
     fn max_len(&self) -> usize;
 
-    /// Sends one datagram. `false`: there is no room now, try again when the descriptor is writable. That nobody listens is no error
-    /// but a loss, as in any network.
+    /// Sends one datagram. `false`: there is no room now, try again when the descriptor is writable. That nobody
+    /// listens is no error but a loss, as in any network.
     fn send(&mut self, now: u64, bytes: &[u8]) -> io::Result<bool>;
 
     /// The next datagram, cut to `buffer`: its length. `None`: nothing is there now.
@@ -186,7 +188,8 @@ pub trait Datagrams: Send + Debug {
     /// Sends what was held back and is due.
     fn flush(&mut self, now: u64) -> io::Result<()>;
 
-    /// From now on these datagrams have the faults of `link`. False, and nothing happens, if there is no place for faults.
+    /// From now on these datagrams have the faults of `link`. False, and nothing happens, if there is no place for
+    /// faults.
     fn set_faults(&mut self, link: &LinkFaults) -> bool {
         let _ = link;
         false

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Faults over real sockets: each kind does what it says, is counted and reported, and is seen by a check that would not see it
-//! without.
+//! Faults over real sockets: each kind does what it says, is counted and reported, and is seen by a check that would
+//! not see it without.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
 use std::io;
@@ -64,7 +64,8 @@ fn datagrams() -> (Plain, Plain) {
     (Plain(a), Plain(b))
 }
 
-/// The check of order and completeness that the conformance suite makes of a transport, here of bare datagrams: what is wrong.
+/// The check of order and completeness that the conformance suite makes of a transport, here of bare datagrams: what is
+/// wrong.
 fn check(plan: &str) -> (Result<(), String>, LinkFaults) {
     let link = LinkFaults::new("a-b", 1).with(plan.parse().unwrap());
     let (a, mut b) = datagrams();

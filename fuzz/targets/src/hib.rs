@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two boards, their guests' memory and the packets between them, driven by a script.
 //!
-//! An input is a byte with bits of the configuration ([`config`]), and then [`Op`]s: a byte that says what happens, at board 1 if its bit 7 is set
-//! and else at board 0, and its operands, little-endian.
+//! An input is a byte with bits of the configuration ([`config`]), and then [`Op`]s: a byte that says what happens, at
+//! board 1 if its bit 7 is set and else at board 0, and its operands, little-endian.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -452,8 +452,8 @@ impl Node {
     }
 }
 
-/// A script for two boards: any sequence of accesses, packets and other events. Each load is answered once and in time, a step and a turn are asked
-/// for once, and what is sent is a packet.
+/// A script for two boards: any sequence of accesses, packets and other events. Each load is answered once and in time,
+/// a step and a turn are asked for once, and what is sent is a packet.
 pub fn hib(data: &[u8]) {
     let mut input = Input(data);
     let mut world = World::new(input.u8());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Numbers and bytes taken from the front of an input. Behind its end all numbers are 0, so that any bytes are an input.
+//! Numbers and bytes taken from the front of an input. Behind its end all numbers are 0, so that any bytes are an
+//! input.
 
 /// What is left of an input.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use telegraphos_wire::link::{Frame, MAX_LEN};
 
-/// A stream of frames. A frame is no longer than what is there, it is encoded to something that decodes to the same frame, and without its
-/// last byte it is none yet.
+/// A stream of frames. A frame is no longer than what is there, it is encoded to something that decodes to the same
+/// frame, and without its last byte it is none yet.
 pub fn link_frame(data: &[u8]) {
     let mut rest = data;
     while let Ok(Some((frame, used))) = Frame::decode(rest) {

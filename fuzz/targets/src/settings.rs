@@ -7,7 +7,8 @@ use telegraphos_transport::faults::Schedule;
 /// Switches up to which a topology is checked: the check takes seconds for the largest.
 const CHECKED: u16 = 40;
 
-/// One text, read as each of the TOML files: a topology, settings of the three commands, a workload, a schedule of faults.
+/// One text, read as each of the TOML files: a topology, settings of the three commands, a workload, a schedule of
+/// faults.
 ///
 /// A topology that is accepted has routes that do not block each other. No path that the text names is opened.
 pub fn settings(data: &[u8]) {

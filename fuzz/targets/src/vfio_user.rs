@@ -24,8 +24,8 @@ const FILE: u64 = 64 << 10;
 /// Most bytes of guest memory that may be mapped.
 const DMA_LIMIT: u64 = 1 << 30;
 
-/// A client's stream over a real socket, through session and board. Its first word (2 bytes, little-endian) says in pieces of how many bytes the
-/// rest comes, 0 for all at once, and with bit 15 that each of them carries a file.
+/// A client's stream over a real socket, through session and board. Its first word (2 bytes, little-endian) says in
+/// pieces of how many bytes the rest comes, 0 for all at once, and with bit 15 that each of them carries a file.
 ///
 /// Each reply is a whole message, and no load waits beyond its limit.
 pub fn vfio_user(data: &[u8]) {

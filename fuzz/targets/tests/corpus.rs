@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Each target over its corpus, and over mutations of it.
 //!
-//! A failure prints its target, its seed and the input: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-fuzz-targets --test corpus TARGET`
-//! replays it. `TELEGRAPHOS_SCALE=full` makes a hundred times as many mutations.
+//! A failure prints its target, its seed and the input:
+//! `TELEGRAPHOS_SEED=n cargo test -p telegraphos-fuzz-targets --test corpus TARGET` replays it.
+//! `TELEGRAPHOS_SCALE=full` makes a hundred times as many mutations.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod seeds;

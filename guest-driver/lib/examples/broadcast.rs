@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A broadcast: node 0 stores each message once, and all others find it in their own memory. Slow consumers hold the producer back, and
-//! nothing is lost.
+//! A broadcast: node 0 stores each message once, and all others find it in their own memory. Slow consumers hold the
+//! producer back, and nothing is lost.
 
 mod common;
 

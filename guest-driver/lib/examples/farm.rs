@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A farm: a master on node 0 gives items to workers on all nodes, each asleep until there is something for it. Every worker
-//! has a queue for its items; all of them tell the master through one, with one store each and no lock.
+//! A farm: a master on node 0 gives items to workers on all nodes, each asleep until there is something for it. Every
+//! worker has a queue for its items; all of them tell the master through one, with one store each and no lock.
 
 mod common;
 

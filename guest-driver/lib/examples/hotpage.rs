@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replication by alarm: node 0 has a table, the others load from it and store to it over the network, until their boards' page access counters
-//! say that they do so often. Then each makes a copy, and its loads are loads of memory (SPEC items 22 and 28).
+//! Replication by alarm: node 0 has a table, the others load from it and store to it over the network, until their
+//! boards' page access counters say that they do so often. Then each makes a copy, and its loads are loads of memory
+//! (SPEC items 22 and 28).
 
 mod common;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A lock between nodes: all add to two plain words in turns, which without the lock would lose some and tear them apart.
+//! A lock between nodes: all add to two plain words in turns, which without the lock would lose some and tear them
+//! apart.
 
 mod common;
 

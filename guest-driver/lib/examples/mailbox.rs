@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A mailbox: messages of any length go into an arena in the receiver's memory, by plain stores, and the word that says where
-//! follows through its queue. Who pops the word has the whole message before it, in its own memory: no copy, no question, no
-//! flag per sender to look at.
+//! A mailbox: messages of any length go into an arena in the receiver's memory, by plain stores, and the word that says
+//! where follows through its queue. Who pops the word has the whole message before it, in its own memory: no copy, no
+//! question, no flag per sender to look at.
 
 mod common;
 

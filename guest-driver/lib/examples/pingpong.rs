@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ping-pong: two nodes store a number into each other's memory in turns. No system call, no interrupt: a store on one side,
-//! a load of one's own memory on the other.
+//! Ping-pong: two nodes store a number into each other's memory in turns. No system call, no interrupt: a store on one
+//! side, a load of one's own memory on the other.
 
 mod common;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A whiteboard: all nodes draw into one replicated page at the same time, over each other, by byte stores. In the end everybody sees the
-//! same, whoever was last in each cell. And while they draw, nobody sees a cell go back: its home orders all stores, and counters of
-//! pending writes hide what is older than one's own (SPEC I1, I5).
+//! A whiteboard: all nodes draw into one replicated page at the same time, over each other, by byte stores. In the end
+//! everybody sees the same, whoever was last in each cell. And while they draw, nobody sees a cell go back: its home
+//! orders all stores, and counters of pending writes hide what is older than one's own (SPEC I1, I5).
 
 mod common;
 
@@ -134,7 +134,8 @@ fn draw(nodes: NodeId, strokes: u64, mode: ReplicaMode, moves: u64) -> Result<()
     }
 }
 
-/// The values that a word has had, each of which is stored once: those of one node must come in its order (I1), and none come back (I5).
+/// The values that a word has had, each of which is stored once: those of one node must come in its order (I1), and
+/// none come back (I5).
 #[derive(Default)]
 struct Seen {
     last: u64,

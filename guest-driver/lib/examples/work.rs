@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work shared by all nodes: each draws the number of the next item by fetch-and-increment, so that every item is done once
-//! and fast nodes do more of them. Results go where the counter is, by plain stores.
+//! Work shared by all nodes: each draws the number of the next item by fetch-and-increment, so that every item is done
+//! once and fast nodes do more of them. Results go where the counter is, by plain stores.
 
 mod common;
 

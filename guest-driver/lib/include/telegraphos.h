@@ -170,7 +170,8 @@ typedef struct tg_state {
 	uint32_t status;
 } tg_state;
 
-/* How to make a queue. All zeros, or NULL, means: for processes of the same user id, no secret, every node, 64 KiB per buffer, of 4-byte words, 16 buffers behind the first. */
+/* How to make a queue. All zeros, or NULL, means: for processes of the same user id, no secret, every node, 64 KiB
+ * per buffer, of 4-byte words, 16 buffers behind the first. */
 typedef struct tg_queue_options {
 	/* Words per buffer: a power of two from 8 on, at most 64 KiB in all; 0 means those 64 KiB. */
 	uint32_t words;
@@ -243,7 +244,9 @@ typedef struct tg_count {
 /* Opens the board of that device file, or with NULL the first one. */
 int tg_open(const char *path, tg_node **node);
 
-/* The board that another process has opened, by a file descriptor inherited or received from it, which becomes the handle's, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share it, one at a time may use quiet, atomics and copies. */
+/* The board that another process has opened, by a file descriptor inherited or received from it, which becomes the
+ * handle's, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share it, one
+ * at a time may use quiet, atomics and copies. */
 int tg_open_fd(int fd, tg_node **node);
 
 /* The file descriptor of a board, to pass to another process, or a negative errno. It ends with the handle. */
@@ -267,7 +270,8 @@ void *tg_segment_memory(const tg_segment *segment);
 /* Bytes of an export. */
 uint64_t tg_segment_size(const tg_segment *segment);
 
-/* Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has 16 bytes, or is NULL. */
+/* Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has
+ * 16 bytes, or is NULL. */
 int tg_import(const tg_node *node, uint16_t id, const char *name, uint16_t rights, const uint8_t *secret, tg_remote **remote);
 
 /* Closes an import after its outstanding stores. */
@@ -291,7 +295,8 @@ int tg_put32(const tg_remote *remote, uint64_t offset, uint32_t value);
 /* See tg_put8. */
 int tg_put64(const tg_remote *remote, uint64_t offset, uint64_t value);
 
-/* Loads with one instruction, behind all earlier stores to that node. All ones may mean that it failed: see tg_state_of. */
+/* Loads with one instruction, behind all earlier stores to that node. All ones may mean that it failed: see
+ * tg_state_of. */
 int tg_get8(const tg_remote *remote, uint64_t offset, uint8_t *value);
 
 /* See tg_get8. */
@@ -321,16 +326,19 @@ int tg_state_of(const tg_remote *remote, tg_state *state);
 /* Clears the latched error of an import and goes on after a cut. Lost stores stay lost. */
 int tg_acknowledge(const tg_remote *remote);
 
-/* Orders what this node handle stores and launches from now on behind everything before, at whichever nodes; may wait for it. */
+/* Orders what this node handle stores and launches from now on behind everything before, at whichever nodes; may
+ * wait for it. */
 int tg_fence_all(const tg_node *node);
 
 /* How operations of this node handle are launched from now on: TG_STYLE_*. */
 int tg_set_launch_style(const tg_node *node, uint32_t style);
 
-/* An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to the export: do not close it. */
+/* An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to
+ * the export: do not close it. */
 const tg_remote *tg_segment_remote(const tg_segment *segment);
 
-/* Fetch-and-store of a word at a multiple of 4: atomic with all other atomics here, loads and stores through windows, but not with locked instructions of the owner's processors. previous may be NULL. */
+/* Fetch-and-store of a word at a multiple of 4: atomic with all other atomics here, loads and stores through
+ * windows, but not with locked instructions of the owner's processors. previous may be NULL. */
 int tg_swap32(const tg_remote *remote, uint64_t offset, uint32_t value, uint32_t *previous);
 
 /* See tg_swap32; the word lies at a multiple of 8. */
@@ -354,7 +362,8 @@ int tg_compare_swap32(const tg_remote *remote, uint64_t offset, uint32_t expecte
 /* Compare-and-swap: the word has become value exactly if *previous is expected; see tg_swap64. */
 int tg_compare_swap64(const tg_remote *remote, uint64_t offset, uint64_t expected, uint64_t value, uint64_t *previous);
 
-/* tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only quiet tells of its end. */
+/* tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only
+ * quiet tells of its end. */
 int tg_swap32_nbi(const tg_remote *remote, uint64_t offset, uint32_t value, tg_operation **operation);
 
 /* tg_swap64, not waited for; see tg_swap32_nbi. */
@@ -372,7 +381,9 @@ int tg_compare_swap32_nbi(const tg_remote *remote, uint64_t offset, uint32_t exp
 /* tg_compare_swap64, not waited for; see tg_swap32_nbi. */
 int tg_compare_swap64_nbi(const tg_remote *remote, uint64_t offset, uint64_t expected, uint64_t value, tg_operation **operation);
 
-/* Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to tg_segment_remote); at least one of them is memory of this node, and they do not overlap. Returns when the data is there. */
+/* Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to
+ * tg_segment_remote); at least one of them is memory of this node, and they do not overlap. Returns when the data
+ * is there. */
 int tg_copy(const tg_remote *destination, uint64_t to, const tg_remote *source, uint64_t from, uint64_t length);
 
 /* tg_copy, not waited for: returns before the data lands; see tg_swap32_nbi. */
@@ -381,7 +392,8 @@ int tg_copy_nbi(const tg_remote *destination, uint64_t to, const tg_remote *sour
 /* 1 if an operation has ended, well or badly, else 0. One look at memory. */
 int tg_operation_done(tg_operation *operation);
 
-/* Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value takes an atomic's previous word, or is NULL. */
+/* Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value
+ * takes an atomic's previous word, or is NULL. */
 int tg_operation_wait(tg_operation *operation, int64_t nanoseconds, uint64_t *value);
 
 /* tg_operation_wait that sleeps until the board's interrupt: for long copies. */
@@ -393,19 +405,23 @@ int tg_operation_arm(tg_operation *operation);
 /* Gives the handle back. The operation goes on; quiet tells of its end. */
 void tg_operation_free(tg_operation *operation);
 
-/* An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an element, or a negative errno. Who reads it looks at all of them. It ends with the handle. */
+/* An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an
+ * element, or a negative errno. Who reads it looks at all of them. It ends with the handle. */
 int tg_completions(const tg_node *node);
 
-/* Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock. */
+/* Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many
+ * nanoseconds (negative: never, and in turn). ticket is for tg_unlock. */
 int tg_lock(const tg_remote *remote, uint64_t offset, int64_t nanoseconds, uint64_t *ticket);
 
 /* Waits for quiet of all imports of the node handle, then lets the next one in. */
 int tg_unlock(const tg_remote *remote, uint64_t offset, uint64_t ticket);
 
-/* Joins a barrier of count participants, the i-th on the i-th of nodes, as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time. */
+/* Joins a barrier of count participants, the i-th on the i-th of nodes, as number me; mode as in
+ * tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time. */
 int tg_barrier_join(const tg_node *node, const char *name, const uint16_t *nodes, uint32_t count, uint32_t me, uint32_t mode, int64_t nanoseconds, tg_barrier **barrier);
 
-/* Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called again. */
+/* Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called
+ * again. */
 int tg_barrier_wait(tg_barrier *barrier, int64_t nanoseconds);
 
 /* Leaves a barrier, for good. */
@@ -414,7 +430,8 @@ void tg_barrier_leave(tg_barrier *barrier);
 /* Makes a notification queue under a name. */
 int tg_queue_create(const tg_node *node, const char *name, const tg_queue_options *options, tg_queue **queue);
 
-/* A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its mapping, by its tg_queue_handle. */
+/* A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its
+ * mapping, by its tg_queue_handle. */
 int tg_queue_attach(const tg_node *node, uint32_t handle, tg_queue **queue);
 
 /* By what processes that share the open file attach a queue; UINT32_MAX for NULL. */
@@ -429,7 +446,8 @@ int tg_queue_pop_wait(const tg_queue *queue, int64_t nanoseconds, uint64_t *valu
 /* Takes up to count elements, oldest first: how many, 0 if there is none. */
 int tg_queue_pop_batch(const tg_queue *queue, uint64_t *values, uint32_t count);
 
-/* Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there is none. */
+/* Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there
+ * is none. */
 int tg_queue_pop_in_kernel(const tg_queue *queue, uint64_t *value);
 
 /* Makes tg_completions readable at the next element; at once if there has been one since a pop last found nothing. */
@@ -447,10 +465,12 @@ int tg_queue_close(tg_queue *queue);
 /* Imports a queue of a node, to append to it. The secret has 16 bytes, or is NULL. */
 int tg_queue_import(const tg_node *node, uint16_t id, const char *name, const uint8_t *secret, tg_remote_queue **queue);
 
-/* Appends with one store instruction, after all that this thread has put to that node before, and returns before the other node has it. */
+/* Appends with one store instruction, after all that this thread has put to that node before, and returns before
+ * the other node has it. */
 int tg_queue_enqueue(const tg_remote_queue *queue, uint64_t value);
 
-/* Stores count words of 8 bytes from offset of an import of the same node on, then appends value: who pops it sees them. Not appended while that import has an error. */
+/* Stores count words of 8 bytes from offset of an import of the same node on, then appends value: who pops it sees
+ * them. Not appended while that import has an error. */
 int tg_queue_put_notify(const tg_remote_queue *queue, const tg_remote *remote, uint64_t offset, const uint64_t *words, uint64_t count, uint64_t value);
 
 /* Where to store an element oneself: one aligned scalar store of tg_queue_width bytes. */
@@ -459,7 +479,8 @@ volatile void *tg_queue_aperture(const tg_remote_queue *queue);
 /* Bytes of an imported queue's words, 4 or 8. */
 uint32_t tg_queue_width(const tg_remote_queue *queue);
 
-/* Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then it may be called again. */
+/* Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then
+ * it may be called again. */
 int tg_queue_quiet(const tg_remote_queue *queue, int64_t nanoseconds);
 
 /* What has become of an imported queue. */
@@ -471,7 +492,8 @@ int tg_queue_acknowledge(const tg_remote_queue *queue);
 /* Closes the import of a queue after its outstanding elements. */
 int tg_queue_unimport(tg_remote_queue *queue);
 
-/* Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the writes-th store of this node there; 0 counts none. */
+/* Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the
+ * writes-th store of this node there; 0 counts none. */
 int tg_counter_arm(const tg_remote *remote, uint32_t page, uint64_t reads, uint64_t writes, tg_page_counter **counter);
 
 /* What access counters say. */
@@ -486,34 +508,43 @@ int tg_counter_fd(const tg_page_counter *counter);
 /* Disarms access counters. */
 int tg_counter_disarm(tg_page_counter *counter);
 
-/* Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6. */
+/* Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is
+ * TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6. */
 int tg_replicated_create(const tg_node *node, const char *name, uint64_t size, uint32_t mode, const tg_export_options *options, tg_replicated **replicated);
 
-/* Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options, or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this node become the home. */
+/* Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options,
+ * or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this
+ * node become the home. */
 int tg_replicated_join(const tg_node *node, uint16_t home, const char *name, uint32_t mode, const tg_export_options *options, tg_replicated **replicated);
 
 /* Has a segment made with TG_REPLICA_NAIVE take the stores of another node, which has made it too. */
 int tg_replicated_join_peer(const tg_replicated *replicated, uint16_t peer);
 
-/* Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become orphans. */
+/* Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become
+ * orphans. */
 int tg_replicated_leave(tg_replicated *replicated);
 
 /* Bytes of a replicated segment. */
 uint64_t tg_replicated_size(const tg_replicated *replicated);
 
-/* Where this node's copy lies, read-only. A raw read may miss a store that this process has just made: tg_replicated_settle before it, or tg_load8 to tg_load64 instead. */
+/* Where this node's copy lies, read-only. A raw read may miss a store that this process has just made:
+ * tg_replicated_settle before it, or tg_load8 to tg_load64 instead. */
 const void *tg_replicated_memory(const tg_replicated *replicated);
 
-/* Where the window lies, for stores of aligned words of 1, 2, 4 or 8 bytes, never for memcpy; tg_replicated_announce before. */
+/* Where the window lies, for stores of aligned words of 1, 2, 4 or 8 bytes, never for memcpy;
+ * tg_replicated_announce before. */
 volatile void *tg_replicated_window(const tg_replicated *replicated);
 
 /* Tells that this process is about to make so many stores through tg_replicated_window, no more and no fewer. */
 int tg_replicated_announce(const tg_replicated *replicated, uint64_t count);
 
-/* One pointer for loads and stores, both by the board of this node: a load through it is behind this process's stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call on tg_load8 to tg_load64 make such a trip too. */
+/* One pointer for loads and stores, both by the board of this node: a load through it is behind this process's
+ * stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call
+ * on tg_load8 to tg_load64 make such a trip too. */
 volatile void *tg_replicated_trapped(const tg_replicated *replicated);
 
-/* The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it are refused. It belongs to the segment: do not close it. */
+/* The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it
+ * are refused. It belongs to the segment: do not close it. */
 const tg_remote *tg_replicated_remote(const tg_replicated *replicated);
 
 /* Stores to all copies with one instruction, and returns before any has the value. */
@@ -540,34 +571,43 @@ int tg_load32(const tg_replicated *replicated, uint64_t offset, uint32_t *value)
 /* See tg_load8. */
 int tg_load64(const tg_replicated *replicated, uint64_t offset, uint64_t *value);
 
-/* Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32 of tg_replicated_remote. */
+/* Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board
+ * of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32
+ * of tg_replicated_remote. */
 int tg_load_trapped64(const tg_replicated *replicated, uint64_t offset, uint64_t *value);
 
-/* Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never). Of other copies tells tg_replicated_quiet. */
+/* Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never).
+ * Of other copies tells tg_replicated_quiet. */
 int tg_replicated_settle(const tg_replicated *replicated, int64_t nanoseconds);
 
-/* Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds (negative: never). */
+/* Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds
+ * (negative: never). */
 int tg_replicated_quiet(const tg_replicated *replicated, int64_t nanoseconds);
 
 /* What has become of a replicated segment. */
 int tg_replicated_state_of(const tg_replicated *replicated, tg_replicated_state *state);
 
-/* Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other thread uses it meanwhile. */
+/* Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other
+ * thread uses it meanwhile. */
 int tg_replicated_acknowledge(const tg_replicated *replicated);
 
-/* Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No other thread uses it meanwhile. */
+/* Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No
+ * other thread uses it meanwhile. */
 int tg_replicated_adopt(const tg_replicated *replicated);
 
-/* Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again. */
+/* Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY
+ * or -EREMOTEIO while another node takes it. If it fails midway, call it again. */
 int tg_replicated_take_home(const tg_replicated *replicated);
 
-/* As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy of this node. */
+/* As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy
+ * of this node. */
 int tg_replicated_lock(const tg_replicated *replicated, uint64_t offset, int64_t nanoseconds, uint64_t *ticket);
 
 /* As tg_unlock. */
 int tg_replicated_unlock(const tg_replicated *replicated, uint64_t offset, uint64_t ticket);
 
-/* Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time. */
+/* Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest
+ * may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time. */
 int tg_broadcast_create(const tg_node *node, const char *name, uint32_t slots, uint32_t message, uint32_t consumers, const tg_export_options *options, tg_broadcast **broadcast);
 
 /* Waits until there are so many consumers, -EAGAIN after so many nanoseconds (negative: never). */
@@ -576,22 +616,28 @@ int tg_broadcast_wait_consumers(tg_broadcast *broadcast, uint32_t count, int64_t
 /* Stores a message for all consumers; waits for the slowest, -EAGAIN after so many nanoseconds (negative: never). */
 int tg_broadcast_push(tg_broadcast *broadcast, const void *message, uint32_t length, int64_t nanoseconds);
 
-/* Ends a broadcast: waits until all consumers have all messages and have left, -EAGAIN after so many nanoseconds (negative: never). It is gone in any case. */
+/* Ends a broadcast: waits until all consumers have all messages and have left, -EAGAIN after so many nanoseconds
+ * (negative: never). It is gone in any case. */
 int tg_broadcast_finish(tg_broadcast *broadcast, int64_t nanoseconds);
 
-/* Becomes a consumer of the broadcast of another node. The secret has 16 bytes, or is NULL. For one thread at a time. */
+/* Becomes a consumer of the broadcast of another node. The secret has 16 bytes, or is NULL. For one thread at a
+ * time. */
 int tg_broadcast_join(const tg_node *node, uint16_t producer, const char *name, const uint8_t *secret, tg_consumer **consumer);
 
-/* Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE for a longer message, which is lost. */
+/* Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so
+ * many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE
+ * for a longer message, which is lost. */
 int tg_consumer_pop(tg_consumer *consumer, void *message, uint32_t size, uint32_t *length, int64_t nanoseconds);
 
 /* Gives a consumer's place up. */
 int tg_consumer_leave(tg_consumer *consumer);
 
-/* Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative: for ever). */
+/* Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative:
+ * for ever). */
 int tg_wait_error(const tg_node *node, int64_t milliseconds);
 
-/* Orders all earlier accesses of this thread before all later ones. It waits for nothing to arrive: that is tg_quiet. */
+/* Orders all earlier accesses of this thread before all later ones. It waits for nothing to arrive: that is
+ * tg_quiet. */
 void tg_fence(void);
 
 /* What a result means, positive or negative. Valid until the thread's next call of this function. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Words, and the single instructions that move them.
 //!
-//! A compiler may split, merge or repeat even a volatile access as long as the effect on ordinary memory is the same, and
-//! `memcpy` may use vector registers, which virtual machine monitors cannot emulate on device memory. So window
+//! A compiler may split, merge or repeat even a volatile access as long as the effect on ordinary memory is the same,
+//! and `memcpy` may use vector registers, which virtual machine monitors cannot emulate on device memory. So window
 //! accesses are inline assembly: one scalar instruction with a plain base register each.
 
 use std::fmt::Debug;
@@ -129,8 +129,8 @@ macro_rules! word {
 
             #[inline(always)]
             unsafe fn load_copy(at: *const Self) -> Self {
-                // Of atomic accesses, only relaxed loads of at most a register are promised to work on read-only memory.
-                // SAFETY: the caller vouches for `at` and for the others; nothing is stored.
+                // Of atomic accesses, only relaxed loads of at most a register are promised to work on read-only
+                // memory. SAFETY: the caller vouches for `at` and for the others; nothing is stored.
                 let value = unsafe { <$atomic>::from_ptr(at.cast_mut()) }.load(Ordering::Relaxed);
                 std::sync::atomic::fence(Ordering::Acquire);
                 value

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting for the board's interrupt instead of looking at memory.
 //!
-//! All operations of a context ring one bell, an eventfd that the driver signals at each CONTEXT event. Of several threads
-//! that sleep, one (the leader) polls it and wakes the others, which look at their own words; so an event that one thread
-//! has read off the eventfd is never lost to another.
+//! All operations of a context ring one bell, an eventfd that the driver signals at each CONTEXT event. Of several
+//! threads that sleep, one (the leader) polls it and wakes the others, which look at their own words; so an event that
+//! one thread has read off the eventfd is never lost to another.
 
 use crate::error::{Error, Result};
 use crate::node::Inner;

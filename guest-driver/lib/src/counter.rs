@@ -16,8 +16,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Two counters armed for one page of an import, for reads and for writes; disarmed on drop.
 ///
-/// Each access of *this node* to the page, through whichever import, decrements its counter unless that is 0; the step from
-/// 1 to 0 is one event. Large values make a profile, small ones an alarm for replication.
+/// Each access of *this node* to the page, through whichever import, decrements its counter unless that is 0; the step
+/// from 1 to 0 is one event. Large values make a profile, small ones an alarm for replication.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -63,9 +63,9 @@ pub struct Count {
 }
 
 impl Remote {
-    /// Arms counters for page `page` of this import, in units of [`Info::unit`](crate::Info::unit) (64 KiB) from 0: events
-    /// at the `reads`-th load (or block copied from there) and at the `writes`-th store (or atomic, or block copied to there);
-    /// 0 counts none.
+    /// Arms counters for page `page` of this import, in units of [`Info::unit`](crate::Info::unit) (64 KiB) from 0:
+    /// events at the `reads`-th load (or block copied from there) and at the `writes`-th store (or atomic, or block
+    /// copied to there); 0 counts none.
     ///
     /// Fails with [`Error::Argument`] for a page beyond the segment or when both are 0, and with
     /// [`Status::NoSpace`](crate::Status::NoSpace) when all of the board's counters are armed.

@@ -47,12 +47,12 @@
 //! stored after its data is seen after its data, and a [`Remote::get`] returns what an earlier [`Remote::put`] stored.
 //! In a [`replicated`] segment the same holds of the stores into one of its pages, at every copy.
 //! Between different nodes, and towards a third one that was told by other means, only `quiet` orders (SPEC E19).
-//! Atomics take part in this order as stores do. A copy moves in blocks, in turns with other copies, and stores made after
-//! its launch may pass it: its end, or `quiet`, orders.
+//! Atomics take part in this order as stores do. A copy moves in blocks, in turns with other copies, and stores made
+//! after its launch may pass it: its end, or `quiet`, orders.
 //!
-//! An element of a queue is appended after all that its node has put to the queue's node before (SPEC I8): whoever pops it sees
-//! those puts. Puts made after it may be performed earlier, while it waits for room. What is appended through one import keeps
-//! its order; between several imports, or several queues, there is none (SPEC I9).
+//! An element of a queue is appended after all that its node has put to the queue's node before (SPEC I8): whoever pops
+//! it sees those puts. Puts made after it may be performed earlier, while it waits for room. What is appended through
+//! one import keeps its order; between several imports, or several queues, there is none (SPEC I9).
 //!
 //! Window pages are mapped uncached. On x86 stores to them leave the processor in program order, after all earlier
 //! ordinary stores; loads from them are not executed ahead of time. A reader of its own [`Segment`] uses
@@ -65,10 +65,10 @@
 //! A word of 1, 2, 4 or 8 bytes, naturally aligned, moves at once: nobody sees a part of it. Everything longer is a
 //! sequence of words. A misaligned store would arrive in pieces; the safe functions refuse it.
 //!
-//! Read-modify-write is [`Remote::swap`], [`Remote::fetch_add`], [`Remote::fetch_inc`] and [`Remote::compare_swap`]. They run in
-//! the HIB of the word's node. A locked instruction of a processor of that node is not atomic with them, so a word that
-//! others change atomically is changed only so, by its owner too ([`Segment::remote`]); or it has a single writer. Those of a
-//! [`Replicated`] segment run at its home and reach all copies (SPEC E20).
+//! Read-modify-write is [`Remote::swap`], [`Remote::fetch_add`], [`Remote::fetch_inc`] and [`Remote::compare_swap`].
+//! They run in the HIB of the word's node. A locked instruction of a processor of that node is not atomic with them, so
+//! a word that others change atomically is changed only so, by its owner too ([`Segment::remote`]); or it has a single
+//! writer. Those of a [`Replicated`] segment run at its home and reach all copies (SPEC E20).
 //!
 //! # SIGBUS
 //!
@@ -78,13 +78,14 @@
 //! but the other side may always be faster: a program that must survive the death of its peers handles SIGBUS, or keeps
 //! its remote accesses in a process of their own.
 //!
-//! Consumers of a queue may also lose its mapping because one of them was stopped amid a dequeue for too long: see [`Queue`].
+//! Consumers of a queue may also lose its mapping because one of them was stopped amid a dequeue for too long: see
+//! [`Queue`].
 //!
 //! # Threads and processes
 //!
 //! Everything is `Send` and `Sync`. After `fork` the child has no windows (they are not copied) and its open files are
-//! its parent's: open the node again in the child. Several processes may consume one queue, see [`Node::from_fd`]. A launch may be interrupted anywhere, by another thread, process or
-//! signal: its arguments wait in a slot of their own.
+//! its parent's: open the node again in the child. Several processes may consume one queue, see [`Node::from_fd`]. A
+//! launch may be interrupted anywhere, by another thread, process or signal: its arguments wait in a slot of their own.
 
 mod access;
 mod access_policy;

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos_wire::{Rights, context, uapi};
 
-/// A board, opened. Cheap to clone: all clones, and all segments and remotes made from them, are one context of the board,
-/// which ends with the last of them.
+/// A board, opened. Cheap to clone: all clones, and all segments and remotes made from them, are one context of the
+/// board, which ends with the last of them.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -112,8 +112,8 @@ impl Node {
         Node::of(path, fd, false)
     }
 
-    /// A board that another process has opened, by the file descriptor inherited or received from it ([`AsFd`]): the same
-    /// context, whose queues this process may [attach](crate::Queue::attach).
+    /// A board that another process has opened, by the file descriptor inherited or received from it ([`AsFd`]): the
+    /// same context, whose queues this process may [attach](crate::Queue::attach).
     ///
     /// Of the processes that share a context, one at a time uses quiet, atomics and copies: their slots know nothing
     /// of other processes. And one at a time gets the interrupts: the last that began to wait for one. The others look
@@ -235,28 +235,29 @@ impl Node {
         self.inner.launch_style()
     }
 
-    /// Operations of this context that were launched from user level and are not yet done. Stores are not among them: the
-    /// board has no word that counts those.
+    /// Operations of this context that were launched from user level and are not yet done. Stores are not among them:
+    /// the board has no word that counts those.
     pub fn unfinished(&self) -> u32 {
         self.inner.slots.unfinished()
     }
 
-    /// An eventfd that becomes readable when an operation for which [`Operation::arm`](crate::Operation::arm) was called is
-    /// done, or a queue for which [`Queue::arm`](crate::Queue::arm) was called has an element, for a program's own `poll`. It is
-    /// one for the whole context: who reads it looks at all its operations and queues, and nobody calls
-    /// [`Operation::wait_event`](crate::Operation::wait_event) or [`Queue::pop_wait`](crate::Queue::pop_wait) meanwhile, which
-    /// read it too.
+    /// An eventfd that becomes readable when an operation for which [`Operation::arm`](crate::Operation::arm) was
+    /// called is done, or a queue for which [`Queue::arm`](crate::Queue::arm) was called has an element, for a
+    /// program's own `poll`. It is one for the whole context: who reads it looks at all its operations and queues, and
+    /// nobody calls [`Operation::wait_event`](crate::Operation::wait_event) or
+    /// [`Queue::pop_wait`](crate::Queue::pop_wait) meanwhile, which read it too.
     pub fn completions(&self) -> Result<BorrowedFd<'_>> {
         self.inner.bell.ready(&self.inner)
     }
 
-    /// Orders: what this context stores, launches or enqueues from now on is performed after everything before, at whichever
-    /// nodes. It need not wait for it, but may.
+    /// Orders: what this context stores, launches or enqueues from now on is performed after everything before, at
+    /// whichever nodes. It need not wait for it, but may.
     ///
     /// Towards the segments of one node order is free of charge (SPEC I8), and so it is towards one queue. So this does
-    /// nothing while all open imports of the context that are more than readable are segments of one node, or there is one
-    /// alone, of a queue, and while no operation launched is unfinished. Else it is [`Node::quiet`], and fails as that does. It looks at imports rather than at the stores themselves because those are single instructions
-    /// that no library sees.
+    /// nothing while all open imports of the context that are more than readable are segments of one node, or there is
+    /// one alone, of a queue, and while no operation launched is unfinished. Else it is [`Node::quiet`], and fails as
+    /// that does. It looks at imports rather than at the stores themselves because those are single instructions that
+    /// no library sees.
     pub fn fence(&self) -> Result<()> {
         self.inner.fence()
     }

@@ -10,7 +10,8 @@
 //!   status page, written by the HIB:  value[slot], then done[slot] = status | cookie
 //! ```
 //!
-//! By [`LaunchStyle::Load`] the last access of an atomic is a load of `FETCH[slot]` instead, which launches it and returns its result.
+//! By [`LaunchStyle::Load`] the last access of an atomic is a load of `FETCH[slot]` instead, which launches it and
+//! returns its result.
 //!
 //! Only who has the page in its page tables can pass its address, and the board believes the context only with its key.
 //! A slot keeps its arguments however long the process is interrupted, and belongs to one thread.
@@ -47,18 +48,18 @@ pub const MAX_COPY: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LaunchStyle {
-    /// A system call that does everything in the kernel: the yardstick. The operation is done when the call returns. Needs
-    /// `telegraphos_lab.ko`.
+    /// A system call that does everything in the kernel: the yardstick. The operation is done when the call returns.
+    /// Needs `telegraphos_lab.ko`.
     Plain = 0,
-    /// Telegraphos I (s1, SPEC item 19): the kernel, standing in for PAL code, makes the board take the next accesses to
-    /// the window as arguments. The operation is done when the call returns. Needs `telegraphos_lab.ko`.
+    /// Telegraphos I (s1, SPEC item 19): the kernel, standing in for PAL code, makes the board take the next accesses
+    /// to the window as arguments. The operation is done when the call returns. Needs `telegraphos_lab.ko`.
     Special = 1,
     /// Telegraphos II (s1, SPEC item 20): stores from user level, no system call.
     #[default]
     Context = 2,
-    /// The same, but the last access of an atomic is a load that returns its result (s1). The processor, and with it the virtual machine,
-    /// stands still until that is there; the operation is done when the call returns. Copies, which have no result, are launched
-    /// as by [`LaunchStyle::Context`].
+    /// The same, but the last access of an atomic is a load that returns its result (s1). The processor, and with it
+    /// the virtual machine, stands still until that is there; the operation is done when the call returns. Copies,
+    /// which have no result, are launched as by [`LaunchStyle::Context`].
     Load = 3,
 }
 
@@ -180,8 +181,8 @@ impl Request<'_> {
         let place = |remote: &Remote, offset: u64, which: u8| -> Result<u64> {
             let window = remote.arguments()?;
             let word = question.inner.argument(question.slot, which);
-            // SAFETY: the offset was checked against the import's size, and the mapping is that long in whole pages; rounded
-            // down to 8 bytes the word lies aligned in it.
+            // SAFETY: the offset was checked against the import's size, and the mapping is that long in whole pages;
+            // rounded down to 8 bytes the word lies aligned in it.
             unsafe {
                 crate::access::Instructions::window_store(window.add((offset & !7) as usize).cast::<u64>(), word)
             };
@@ -224,7 +225,8 @@ impl Request<'_> {
         if value != all_ones {
             return Ok(Progress::Done(Status::Ok, value));
         }
-        // The word's value, or a load that could not be served: then an error was counted before it was answered, or the board is gone.
+        // The word's value, or a load that could not be served: then an error was counted before it was answered, or
+        // the board is gone.
         inner.can_still_answer()?;
         if slots.errors() == errors {
             return Ok(Progress::Done(Status::Ok, value));
@@ -323,15 +325,15 @@ fn describe(operation: context::Operation, label: &str) -> String {
 
 /// An atomic or a copy that was launched.
 ///
-/// It goes on by itself: dropping the handle neither stops nor loses it. Who does not need its result may drop the handle and
-/// rely on [`quiet`](crate::Node::quiet), which covers it. A context has 64 slots for what is under way; a launch that finds
-/// none free waits until one of those operations has ended, whether anybody has looked or not.
+/// It goes on by itself: dropping the handle neither stops nor loses it. Who does not need its result may drop the
+/// handle and rely on [`quiet`](crate::Node::quiet), which covers it. A context has 64 slots for what is under way; a
+/// launch that finds none free waits until one of those operations has ended, whether anybody has looked or not.
 ///
 /// # Memory ordering
-/// The operation is performed after the earlier stores of this thread to the same node, and after earlier ordinary stores to
-/// the memory that it reads. When it is seen to be done, what it did is visible to the thread that looked (acquire).
-/// Between two operations under way at the same time there is no order but that of atomics launched by one thread to one
-/// node; a copy moves in blocks, which stores launched later may pass.
+/// The operation is performed after the earlier stores of this thread to the same node, and after earlier ordinary
+/// stores to the memory that it reads. When it is seen to be done, what it did is visible to the thread that looked
+/// (acquire). Between two operations under way at the same time there is no order but that of atomics launched by one
+/// thread to one node; a copy moves in blocks, which stores launched later may pass.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -380,8 +382,8 @@ impl<T: Outcome> Operation<T> {
         }
     }
 
-    /// Its result, waited for by looking at memory, in growing steps; past `timeout` (`None`: never) [`Error::Pending`],
-    /// after which it may be called again. Fails with [`Error::Failed`] if the operation did.
+    /// Its result, waited for by looking at memory, in growing steps; past `timeout` (`None`: never)
+    /// [`Error::Pending`], after which it may be called again. Fails with [`Error::Failed`] if the operation did.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<T> {
         let mut backoff = Backoff::new(timeout);
         self.progress.wait(&mut backoff)?;
@@ -399,8 +401,8 @@ impl<T: Outcome> Operation<T> {
         self.result(&backoff)
     }
 
-    /// Asks for [`Node::completions`](crate::Node::completions) to become readable when this is done; at once if it is, so that
-    /// no wake-up is lost between a look and the sleep.
+    /// Asks for [`Node::completions`](crate::Node::completions) to become readable when this is done; at once if it is,
+    /// so that no wake-up is lost between a look and the sleep.
     pub fn arm(&mut self) -> Result<()> {
         match &mut self.progress {
             Progress::Asked(question) => {
@@ -420,11 +422,12 @@ impl<T: Outcome> Operation<T> {
     }
 }
 
-/// Copies `length` bytes (1 to [`MAX_COPY`], at any alignment) from `src_offset` of `src` to `dst_offset` of `dst`; at least
-/// one of them is memory of this node (user-level DMA and remote copy, s1, SPEC item 17). Returns before the data lands.
+/// Copies `length` bytes (1 to [`MAX_COPY`], at any alignment) from `src_offset` of `src` to `dst_offset` of `dst`; at
+/// least one of them is memory of this node (user-level DMA and remote copy, s1, SPEC item 17). Returns before the data
+/// lands.
 ///
-/// Memory of ours is named by [`Segment::remote`]. The source needs the rights to load and to copy, the destination those to
-/// store and to copy. The board refuses ranges that overlap ([`Status::Overlap`]), and two remote ones
+/// Memory of ours is named by [`Segment::remote`]. The source needs the rights to load and to copy, the destination
+/// those to store and to copy. The board refuses ranges that overlap ([`Status::Overlap`]), and two remote ones
 /// ([`Status::NotLocal`]). The bytes move in blocks, in no order that others may rely on.
 pub fn copy_nbi(dst: &Remote, dst_offset: u64, src: &Remote, src_offset: u64, length: u64) -> Result<Operation<()>> {
     copy_request(dst, dst_offset, src, src_offset, length)?.launch()
@@ -483,8 +486,8 @@ fn copy_request<'a>(
     })
 }
 
-/// Atomics (s1, SPEC item 18). They run in the HIB of the word's node, one after the other, so they are linearisable with each
-/// other and with words stored and loaded through windows, whoever launches them.
+/// Atomics (s1, SPEC item 18). They run in the HIB of the word's node, one after the other, so they are linearisable
+/// with each other and with words stored and loaded through windows, whoever launches them.
 ///
 /// They are *not* atomic with the processor's own locked instructions on that node: there, too, use these, on
 /// [`Segment::remote`]. The word lies at a multiple of its 4 or 8 bytes, and the import needs the right to atomics.
@@ -537,7 +540,8 @@ impl Remote {
         self.fetch_add_nbi(offset, T::from_u64(1))
     }
 
-    /// The word becomes `value` if it is `expected`; gives what it was, so it has been changed exactly if that is `expected`.
+    /// The word becomes `value` if it is `expected`; gives what it was, so it has been changed exactly if that is
+    /// `expected`.
     pub fn compare_swap<T: AtomicWord + Outcome>(&self, offset: u64, expected: T, value: T) -> Result<T> {
         self.atomic(offset, AtomicOp::CompareSwap, value, expected)?.perform()
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `quiet`: when stores, atomics and copies have arrived (the papers' FENCE, SPEC item 27, E19; OpenSHMEM's `shmem_quiet`).
-//! And `fence`, which only orders.
+//! `quiet`: when stores, atomics and copies have arrived (the papers' FENCE, SPEC item 27, E19; OpenSHMEM's
+//! `shmem_quiet`). And `fence`, which only orders.
 //!
-//! A thread takes one of the context's slots, stores `import << 48 | cookie` to the slot's `QUIET` word of the context page,
-//! and waits until the board has written `status << 48 | cookie` to the slot's word of the status page. The store
+//! A thread takes one of the context's slots, stores `import << 48 | cookie` to the slot's `QUIET` word of the context
+//! page, and waits until the board has written `status << 48 | cookie` to the slot's word of the status page. The store
 //! travels behind the process's earlier stores, and that is all the ordering there is to it: on x86, stores to
 //! uncached memory are performed in program order and after earlier ordinary stores; on aarch64 a barrier sees to the
 //! second half.
@@ -33,7 +33,8 @@ pub(crate) enum Scope<'a> {
 pub(crate) enum Destination {
     /// All segments of a node (SPEC I8).
     Segments(NodeId),
-    /// The queue behind that import: later stores to its node, and elements of other imports, may pass what waits for room.
+    /// The queue behind that import: later stores to its node, and elements of other imports, may pass what waits for
+    /// room.
     Queue(u32),
     /// The copies of the replicated segment behind that import.
     Copies(u32),
@@ -110,8 +111,8 @@ impl Inner {
         Error::Pending { what, waited: backoff.waited(), operations: self.slots.unfinished() }
     }
 
-    /// A board that is gone never answers. One that is there answers each question, also about an import that is dead or closed: what is dead says
-    /// nothing of what was stored before (an orphan's stores had all arrived).
+    /// A board that is gone never answers. One that is there answers each question, also about an import that is dead
+    /// or closed: what is dead says nothing of what was stored before (an orphan's stores had all arrived).
     pub(crate) fn can_still_answer(&self) -> Result<()> {
         let mut info = telegraphos_wire::uapi::Info::default();
         crate::sys::info(self.fd(), &mut info).map_err(|errno| self.error("waiting for the board", errno))

@@ -214,9 +214,9 @@ impl Remote {
         self.handle
     }
 
-    /// Where the window lies in this process, for programs that load and store themselves: naturally aligned words of 1, 2,
-    /// 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped. NULL if it was imported
-    /// neither for loads nor for stores.
+    /// Where the window lies in this process, for programs that load and store themselves: naturally aligned words of
+    /// 1, 2, 4 or 8 bytes, by scalar instructions, never by `memcpy`. Valid until the import is dropped. NULL if it was
+    /// imported neither for loads nor for stores.
     pub fn as_ptr(&self) -> *mut u8 {
         self.mapping.as_ref().map_or(std::ptr::null_mut(), Mapping::at)
     }
@@ -368,8 +368,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Returns when every earlier store to this import, and every atomic and copy that names it, has been performed at its
-    /// destination and acknowledged (SPEC E19).
+    /// Returns when every earlier store to this import, and every atomic and copy that names it, has been performed at
+    /// its destination and acknowledged (SPEC E19).
     ///
     /// Fails with [`Error::Failed`] while an error is latched: something was lost.
     pub fn quiet(&self) -> Result<()> {
@@ -386,7 +386,8 @@ impl Remote {
         self.inner.import_state(self.handle, &|| self.what())
     }
 
-    /// Fails if an error is latched. A look at memory, as long as no import of the context has had one since the last call.
+    /// Fails if an error is latched. A look at memory, as long as no import of the context has had one since the last
+    /// call.
     pub(crate) fn sound(&self) -> Result<()> {
         // Each error that an import has while it has none raises the count.
         let errors = self.inner.slots.errors();

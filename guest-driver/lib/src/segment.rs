@@ -214,10 +214,10 @@ impl Segment {
         Object::Segment.of(&self.name, self.inner.id)
     }
 
-    /// This segment as an import of its own node, made at the first call and kept: what copies are given as our side, and
-    /// what the owner's processes use for atomics, which the processor's own are not atomic with. It has the rights that the
-    /// segment offers to this user ([`FULL`] but for what [`ExportBuilder::mode`] or [`ExportBuilder::owner`] leave out), and
-    /// needs the segment to admit this node.
+    /// This segment as an import of its own node, made at the first call and kept: what copies are given as our side,
+    /// and what the owner's processes use for atomics, which the processor's own are not atomic with. It has the rights
+    /// that the segment offers to this user ([`FULL`] but for what [`ExportBuilder::mode`] or [`ExportBuilder::owner`]
+    /// leave out), and needs the segment to admit this node.
     pub fn remote(&self) -> Result<&Remote> {
         if let Some(remote) = self.own.get() {
             return Ok(remote);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The context's 64 slots, shared by quiet and operations, and the two pages behind them.
 //!
-//! Whatever the board is asked that takes time occupies one slot from the question to its answer, and no two threads share
-//! one. A caller may give up waiting sooner; then its slot is an *orphan*: a launch into a slot whose operation is unfinished
-//! would be refused, so it stays taken until the answer has come, which somebody who looks for a slot later notices. Only
-//! the orphan of a quiet may be taken over, by another quiet, for which the board forgets the older question.
-//! A caller may also be in no hurry to fetch its answer. When slots are short, the answer is *parked* for it and the slot
-//! goes to whoever needs it, so that no number of handles held stops a launch.
+//! Whatever the board is asked that takes time occupies one slot from the question to its answer, and no two threads
+//! share one. A caller may give up waiting sooner; then its slot is an *orphan*: a launch into a slot whose operation
+//! is unfinished would be refused, so it stays taken until the answer has come, which somebody who looks for a slot
+//! later notices. Only the orphan of a quiet may be taken over, by another quiet, for which the board forgets the older
+//! question. A caller may also be in no hurry to fetch its answer. When slots are short, the answer is *parked* for it
+//! and the slot goes to whoever needs it, so that no number of handles held stops a launch.
 //!
-//! Cookies are used once: a late answer to an older question bears the older cookie. The cookie of a slot is 0 unless there
-//! is a question in it, and whoever changes it from that question's owns the slot: its caller when it fetches the answer,
-//! or the one who parks it.
+//! Cookies are used once: a late answer to an older question bears the older cookie. The cookie of a slot is 0 unless
+//! there is a question in it, and whoever changes it from that question's owns the slot: its caller when it fetches the
+//! answer, or the one who parks it.
 
 use crate::access::Instructions;
 use crate::error::Result;
@@ -87,7 +87,8 @@ impl Slots {
         self.status_word(context::ERRORS_OFFSET)
     }
 
-    /// How many stores of a replicated segment the board has put into this node's copy, by its index in the status page.
+    /// How many stores of a replicated segment the board has put into this node's copy, by its index in the status
+    /// page.
     #[inline]
     pub(crate) fn taken(&self, index: u32) -> u64 {
         debug_assert!(index < context::TAKEN_WORDS);
@@ -95,8 +96,8 @@ impl Slots {
     }
 
     fn next_cookie(&self) -> u64 {
-        // Never 0, which is what an unused slot of the status page holds, and never with the highest bit, which marks the
-        // driver's; 2^47 questions take longer than machines live.
+        // Never 0, which is what an unused slot of the status page holds, and never with the highest bit, which marks
+        // the driver's; 2^47 questions take longer than machines live.
         loop {
             let cookie = (self.cookie.fetch_add(1, Ordering::Relaxed) + 1) & (COOKIE_MASK >> 1);
             if cookie != 0 {
@@ -228,7 +229,8 @@ impl Slots {
     }
 
     fn status_word(&self, offset: u64) -> u64 {
-        // SAFETY: callers pass offsets of words of the status page, which is mapped whole; the board writes it word by word.
+        // SAFETY: callers pass offsets of words of the status page, which is mapped whole; the board writes it word by
+        // word.
         unsafe { u64::load_acquire(self.status_page.at().add(offset as usize).cast()) }
     }
 
@@ -446,8 +448,8 @@ mod tests {
         assert_eq!(slots.used.load(Ordering::Relaxed), 0);
     }
 
-    /// Many threads ask more than there are slots; some fetch their answers late, some never. A board answers each question
-    /// with its cookie as the value: everybody gets his own.
+    /// Many threads ask more than there are slots; some fetch their answers late, some never. A board answers each
+    /// question with its cookie as the value: everybody gets his own.
     #[test]
     fn everybody_gets_his_own_answer() {
         const THREADS: u64 = 8;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Locks and barriers for processes on any nodes, in memory of segments (SPEC item 27: quiet is part of every lock, unlock
-//! and barrier).
+//! Locks and barriers for processes on any nodes, in memory of segments (SPEC item 27: quiet is part of every lock,
+//! unlock and barrier).
 //!
-//! The quiet of an unlock is there for what was stored under the lock. That of a lock is there for what was stored before it, to other
-//! nodes: without it, a store under the lock could be seen before those.
+//! The quiet of an unlock is there for what was stored under the lock. That of a lock is there for what was stored
+//! before it, to other nodes: without it, a store under the lock could be seen before those.
 //!
 //! All participants use the same words, through imports: also the processes of the node that owns them (through
 //! [`Segment::remote`]), because the processor's locked instructions are not atomic with those of the HIB.
@@ -20,8 +20,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A lock may also lie in a [`Replicated`] segment: tickets are drawn at its home (SPEC E20), and who waits looks at the copy in its own node's
-//! memory, which the unlock reaches by itself. The data may be in the same segment: when the unlock is seen, every copy has it (E19).
+//! A lock may also lie in a [`Replicated`] segment: tickets are drawn at its home (SPEC E20), and who waits looks at
+//! the copy in its own node's memory, which the unlock reaches by itself. The data may be in the same segment: when the
+//! unlock is seen, every copy has it (E19).
 
 use crate::access::fence;
 use crate::error::{Error, Result};
@@ -181,8 +182,9 @@ impl sealed::Words for Replicated {
 
 /// A fair lock of 16 bytes in a segment: a ticket is drawn by [`Remote::fetch_inc`], and whose number is served has it.
 ///
-/// The bytes are zero at first, at a multiple of 8. The lock belongs to the thread that has drawn the ticket, not to its
-/// process; one that dies with the lock, or while it waits for it, leaves it locked for ever: such a segment is given up.
+/// The bytes are zero at first, at a multiple of 8. The lock belongs to the thread that has drawn the ticket, not to
+/// its process; one that dies with the lock, or while it waits for it, leaves it locked for ever: such a segment is
+/// given up.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -238,7 +240,8 @@ impl TicketLock<'_> {
 }
 
 impl<'a, M: LockMemory> TicketLock<'a, M> {
-    /// The lock at `offset` of that segment, which must be imported or joined with the rights to load, to store and to atomics.
+    /// The lock at `offset` of that segment, which must be imported or joined with the rights to load, to store and to
+    /// atomics.
     pub fn new(memory: &'a M, offset: u64) -> Result<TicketLock<'a, M>> {
         crate::segment::check::<u64>(offset, 2, memory.size(), || memory.what())?;
         let needed = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
@@ -264,9 +267,9 @@ impl<'a, M: LockMemory> TicketLock<'a, M> {
         TicketGuard { lock: *self, ticket, held: true }
     }
 
-    /// Waits for [`quiet`](crate::Node::quiet) of what this process has stored before, then takes the lock, after all who asked
-    /// earlier. Fails as quiet does, if stores were lost; then the lock is not asked for. When it fails while waiting (the node is
-    /// gone, say), the lock is lost.
+    /// Waits for [`quiet`](crate::Node::quiet) of what this process has stored before, then takes the lock, after all
+    /// who asked earlier. Fails as quiet does, if stores were lost; then the lock is not asked for. When it fails while
+    /// waiting (the node is gone, say), the lock is lost.
     pub fn lock(&self) -> Result<TicketGuard<'a, M>> {
         // Before the ticket: whoever waits behind it does not wait for this.
         self.memory.quiet()?;
@@ -301,8 +304,8 @@ impl<'a, M: LockMemory> TicketLock<'a, M> {
         Ok((found == serving).then(|| self.guard(serving)))
     }
 
-    /// Takes the lock, but not after `timeout`: then [`Error::Pending`]. A drawn ticket cannot be given back, so this asks
-    /// again and again without one, and is not fair.
+    /// Takes the lock, but not after `timeout`: then [`Error::Pending`]. A drawn ticket cannot be given back, so this
+    /// asks again and again without one, and is not fair.
     pub fn lock_timeout(&self, timeout: Duration) -> Result<TicketGuard<'a, M>> {
         let mut backoff = Backoff::new(Some(timeout));
         self.memory.quiet()?;
@@ -335,8 +338,8 @@ impl<M: LockMemory> TicketGuard<'_, M> {
         self.ticket
     }
 
-    /// Waits for [`quiet`](crate::Node::quiet), then lets the next one in. Fails as quiet does, if stores were lost; the lock
-    /// is free all the same.
+    /// Waits for [`quiet`](crate::Node::quiet), then lets the next one in. Fails as quiet does, if stores were lost;
+    /// the lock is free all the same.
     pub fn unlock(mut self) -> Result<()> {
         self.held = false;
         self.lock.unlock(self.ticket)
@@ -355,12 +358,12 @@ impl<M: LockMemory> Drop for TicketGuard<'_, M> {
 
 /// A dissemination barrier: who has passed it sees everything that all others stored before they came.
 ///
-/// In round k each participant tells the one 2^k further round the ring, and waits for the word of the one 2^k before: no
-/// master, and log2(n) rounds. Every word has one writer and is awaited in one's own memory, by ordinary loads.
+/// In round k each participant tells the one 2^k further round the ring, and waits for the word of the one 2^k before:
+/// no master, and log2(n) rounds. Every word has one writer and is awaited in one's own memory, by ordinary loads.
 ///
-/// Participant i of n lives on node `participants[i]`; several may live on one node, also in one process. Each exports a
-/// segment `NAME.i`, and imports those of whom it tells. One that dies is missed for ever ([`Barrier::wait_timeout`]), and
-/// whoever tells it gets SIGBUS.
+/// Participant i of n lives on node `participants[i]`; several may live on one node, also in one process. Each exports
+/// a segment `NAME.i`, and imports those of whom it tells. One that dies is missed for ever
+/// ([`Barrier::wait_timeout`]), and whoever tells it gets SIGBUS.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -483,8 +486,9 @@ impl Ring {
 }
 
 impl Barrier {
-    /// Joins as participant `me`. Waits, at most `timeout`, until those have come whom this one tells. `mode` says who may take
-    /// part, as in [`ExportBuilder::mode`](crate::ExportBuilder::mode): `0o600` processes of this user, `0o606` everybody.
+    /// Joins as participant `me`. Waits, at most `timeout`, until those have come whom this one tells. `mode` says who
+    /// may take part, as in [`ExportBuilder::mode`](crate::ExportBuilder::mode): `0o600` processes of this user,
+    /// `0o606` everybody.
     pub fn join(
         node: &Node,
         name: &str,
@@ -521,14 +525,14 @@ impl Barrier {
         Ok(Barrier { ring: Ring { node: node.clone(), own, next }, progress: Progress::default() })
     }
 
-    /// Waits for everybody, after [`Node::quiet`]. Fails as quiet does, if stores were lost; then nobody was told, and it
-    /// may be called again.
+    /// Waits for everybody, after [`Node::quiet`]. Fails as quiet does, if stores were lost; then nobody was told, and
+    /// it may be called again.
     pub fn wait(&mut self) -> Result<()> {
         self.progress.pass(&self.ring, Backoff::new(None))
     }
 
-    /// [`Barrier::wait`] that gives up after `timeout` with [`Error::Pending`]; it may be called again, and goes on where
-    /// it was.
+    /// [`Barrier::wait`] that gives up after `timeout` with [`Error::Pending`]; it may be called again, and goes on
+    /// where it was.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<()> {
         self.progress.pass(&self.ring, Backoff::new(Some(timeout)))
     }
@@ -572,8 +576,8 @@ mod tests {
         assert!(error.contains("without the right to lock in it"), "{error}");
     }
 
-    /// Memory of two nodes in which a store lands when it must: when its sender waits for quiet, or has sent something later to the same
-    /// node that has landed (I8). That is the least that the network promises.
+    /// Memory of two nodes in which a store lands when it must: when its sender waits for quiet, or has sent something
+    /// later to the same node that has landed (I8). That is the least that the network promises.
     struct Litmus {
         /// Words by node, and stores on their way there.
         words: RefCell<[BTreeMap<u64, u64>; 2]>,

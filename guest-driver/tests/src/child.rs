@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that do one thing which may end them: the same program again, with `--child`.
 //!
-//! A child says lines on its standard output and waits for lines on its standard input. Each has an open file of the board
-//! of its own; what it does with it touches nobody else.
+//! A child says lines on its standard output and waits for lines on its standard input. Each has an open file of the
+//! board of its own; what it does with it touches nobody else.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{BufRead, Read, Write};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Launches step by step, as a program would make them that knows nothing of the library: to stop between any two steps,
-//! and to do what the library never would.
+//! Launches step by step, as a program would make them that knows nothing of the library: to stop between any two
+//! steps, and to do what the library never would.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ways to tell a receiver that a message has arrived: the notification queue, and what the paper compares it with (s0 §1,
-//! SPEC items 1 and 3).
+//! Ways to tell a receiver that a message has arrived: the notification queue, and what the paper compares it with (s0
+//! §1, SPEC items 1 and 3).
 //!
-//! All of them announce the same messages, which their sender has stored into the receiver's memory before. Each is given its
-//! best form: where the receiver looks at words, they are its own, by ordinary loads.
+//! All of them announce the same messages, which their sender has stored into the receiver's memory before. Each is
+//! given its best form: where the receiver looks at words, they are its own, by ordinary loads.
 //!
 //! | Method | The sender, after its message | The receiver's look |
 //! |---|---|---|
@@ -18,14 +18,15 @@
 //! | `req-batch` | the same | `Queue::pop_batch` |
 //! | `req-kernel` | the same | `Queue::pop_in_kernel`, the stand-in for the paper's PAL code |
 //!
-//! `flag` and `flag-look` lose: who stores second, before the receiver has looked, overwrites the first; and who has looked at the
-//! flag has not reserved it. Flags per sender lose nothing because a flag has one writer and holds a number: number 7 tells of 6 too.
+//! `flag` and `flag-look` lose: who stores second, before the receiver has looked, overwrites the first; and who has
+//! looked at the flag has not reserved it. Flags per sender lose nothing because a flag has one writer and holds a
+//! number: number 7 tells of 6 too.
 //!
-//! Groups of about the square root of N senders lose nothing either. All who store a group's word store the same value. The
-//! flag is stored before the word, towards one node, so it is performed before it. The receiver clears the word first, and loads the
-//! flags after that store has been performed (a full fence). So if the clearing came after the 1, the flag was there before;
-//! if it came before, the 1 is still there at the next look. With the clearing after the loads, or without the fence, a
-//! notification that comes in between stays unseen until another of the same group.
+//! Groups of about the square root of N senders lose nothing either. All who store a group's word store the same value.
+//! The flag is stored before the word, towards one node, so it is performed before it. The receiver clears the word
+//! first, and loads the flags after that store has been performed (a full fence). So if the clearing came after the 1,
+//! the flag was there before; if it came before, the 1 is still there at the next look. With the clearing after the
+//! loads, or without the fence, a notification that comes in between stays unseen until another of the same group.
 
 use crate::cli::{Failure, Outcome};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -483,8 +484,9 @@ mod tests {
         }
     }
 
-    /// Threads send as fast as they can, more than the queues' slots. Each sender's messages come in order, each once, with all of
-    /// their words, and the looks after the last store find all that is there; but for the methods that lose.
+    /// Threads send as fast as they can, more than the queues' slots. Each sender's messages come in order, each once,
+    /// with all of their words, and the looks after the last store find all that is there; but for the methods that
+    /// lose.
     #[test]
     fn nothing_is_lost_but_by_a_shared_flag() {
         const SENDERS: usize = 3;

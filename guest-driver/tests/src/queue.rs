@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs about notification queues share: elements that say who sent them, a queue's memory as its owner may abuse
-//! it, consumers that are processes, and a log that outlives them.
+//! What programs about notification queues share: elements that say who sent them, a queue's memory as its owner may
+//! abuse it, consumers that are processes, and a log that outlives them.
 
 use crate::child::End;
 use crate::random;
@@ -19,8 +19,8 @@ pub const SENDERS: u32 = 1 << 12;
 pub const NUMBERS: u32 = 1 << 20;
 const CHECK: u64 = 0x7175_6575_6573;
 
-/// The element that a sender sends as its number so and so. In a wide one the upper half is made of the lower one, so that
-/// what is put together of two does not pass.
+/// The element that a sender sends as its number so and so. In a wide one the upper half is made of the lower one, so
+/// that what is put together of two does not pass.
 pub fn element(width: u32, sender: u32, number: u32) -> u64 {
     let low = u64::from(((sender % SENDERS) << 20) | (number % NUMBERS));
     if width == 8 { random::word(CHECK, low) << 32 | low } else { low }
@@ -152,7 +152,8 @@ pub struct Log {
     capacity: usize,
 }
 
-/// Words in front of the entries: how many there are, how many of them are not the one before once more, and some for any use.
+/// Words in front of the entries: how many there are, how many of them are not the one before once more, and some for
+/// any use.
 const HEAD: usize = 8;
 const COUNT: usize = 0;
 const DIFFERENT: usize = 1;
@@ -211,8 +212,8 @@ impl Log {
         (word(0), word(1))
     }
 
-    /// Compares the log with what was sent: by each of `senders`, the numbers below `each`, in order. A consumer for whom
-    /// `ended` is true was killed, so the last element it was handed may have been handed over again to the next.
+    /// Compares the log with what was sent: by each of `senders`, the numbers below `each`, in order. A consumer for
+    /// whom `ended` is true was killed, so the last element it was handed may have been handed over again to the next.
     pub fn tally(&self, width: u32, senders: u32, each: u32, ended: impl Fn(u64) -> bool) -> Tally {
         let mut tally = Tally::default();
         let mut seen = vec![vec![false; each as usize]; senders as usize];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Random words that both ends can derive from one seed: no one has to carry the expected values.
 //!
-//! A function of seed and index, and not the generator of the other crates (`fastrand`): that one draws in a row, and a reader here checks
-//! any word in any order.
+//! A function of seed and index, and not the generator of the other crates (`fastrand`): that one draws in a row, and a
+//! reader here checks any word in any order.
 
 /// The word number `index` of a seed (splitmix64).
 pub fn word(seed: u64, index: u64) -> u64 {

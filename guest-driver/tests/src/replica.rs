@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs about replicated segments share: values that say who stored them, and what a word's values must look like to a
-//! reader.
+//! What programs about replicated segments share: values that say who stored them, and what a word's values must look
+//! like to a reader.
 
 use std::time::{Duration, Instant};
 use telegraphos::{Error, JoinBuilder, ReplicaMode, Replicated, Status};
@@ -43,8 +43,8 @@ pub fn join_patiently(join: JoinBuilder, patience: Duration) -> Result<Replicate
     }
 }
 
-/// What one reader has seen of one word. All copies of a word take values in the home's order, which has the stores of each
-/// writer in his own (SPEC I1): so of each writer, numbers only grow, and no value comes back (SPEC I5).
+/// What one reader has seen of one word. All copies of a word take values in the home's order, which has the stores of
+/// each writer in his own (SPEC I1): so of each writer, numbers only grow, and no value comes back (SPEC I5).
 #[derive(Clone, Debug)]
 pub struct History {
     last: u64,

@@ -2,9 +2,9 @@
 //! What a harness outside and the agent inside a guest say to each other over one serial line.
 //!
 //! Every message is one frame: magic, version, direction, length, a check of this header, the payload (the message in
-//! postcard's encoding), a CRC-32 of all before. A line may carry other bytes between frames (a kernel message, the rest
-//! of a frame cut off by a reset): the [`Decoder`] skips them. A damaged frame is dropped whole; nothing is sent again,
-//! since QEMU's serial lines lose nothing while both ends are up.
+//! postcard's encoding), a CRC-32 of all before. A line may carry other bytes between frames (a kernel message, the
+//! rest of a frame cut off by a reset): the [`Decoder`] skips them. A damaged frame is dropped whole; nothing is sent
+//! again, since QEMU's serial lines lose nothing while both ends are up.
 //!
 //! Rules of the conversation:
 //!

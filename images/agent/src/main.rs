@@ -372,7 +372,8 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
     };
     if rustix::process::geteuid().is_root() {
         // SAFETY: runs in the child between fork and exec; it makes three system calls on memory prepared before the
-        // fork, allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the process's.
+        // fork, allocates nothing and takes no lock. The child has this one thread, so per-thread ids are the
+        // process's.
         unsafe { command.pre_exec(drop_rights) };
     } else if uid != rustix::process::geteuid().as_raw() || gid != rustix::process::getegid().as_raw() {
         return Err(io::Error::other("the agent is not root and cannot become another user"));

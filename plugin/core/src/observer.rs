@@ -31,9 +31,9 @@ pub struct Access<'a> {
 /// Counts between markers.
 ///
 /// A region is measured on the virtual processor that executed [`Marker::Begin`], until the same one executes
-/// [`Marker::End`]; one such time is a *passage*. Regions may lie within each other. A begin or an end without its other
-/// half is *broken*: a process that moved to another virtual processor in between leaves one of each behind. To move, it
-/// has been in the kernel, and so nothing of this reaches the passages in which the kernel did not run.
+/// [`Marker::End`]; one such time is a *passage*. Regions may lie within each other. A begin or an end without its
+/// other half is *broken*: a process that moved to another virtual processor in between leaves one of each behind. To
+/// move, it has been in the kernel, and so nothing of this reaches the passages in which the kernel did not run.
 #[derive(Debug, Default)]
 pub struct Observer {
     open: BTreeMap<u32, Vec<Passage>>,
@@ -135,8 +135,8 @@ impl Observer {
         Observer::default()
     }
 
-    /// Virtual processor `vcpu` has executed a marker, and `retired` instructions before it. After [`Marker::Report`] the
-    /// caller has something to do.
+    /// Virtual processor `vcpu` has executed a marker, and `retired` instructions before it. After [`Marker::Report`]
+    /// the caller has something to do.
     pub fn marker(&mut self, vcpu: u32, marker: Marker, retired: Retired) {
         match marker {
             Marker::Begin(region) => {

@@ -43,8 +43,8 @@ pub fn has_check(file: &Path, bug: &str, says: &str) {
     assert!(named, "{} has no test near Bug::{bug} that expects {says:?}", file.display());
 }
 
-/// Runs what has a deliberate bug in it over these seeds until it fails the named check: until a failure, or a panic, contains `check`.
-/// Panics if only other checks fail: then the named one no longer sees the bug.
+/// Runs what has a deliberate bug in it over these seeds until it fails the named check: until a failure, or a panic,
+/// contains `check`. Panics if only other checks fail: then the named one no longer sees the bug.
 pub fn finds(bug: impl Debug, check: &str, mut seeds: Range<u64>, run: impl Fn(u64) -> Result<(), String>) {
     let mut others = BTreeSet::new();
     let found = seeds.find_map(|seed| {

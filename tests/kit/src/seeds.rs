@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which seeds a test checks: few for every change, more with `TELEGRAPHOS_SCALE=full`, one alone with `TELEGRAPHOS_SEED`.
+//! Which seeds a test checks: few for every change, more with `TELEGRAPHOS_SCALE=full`, one alone with
+//! `TELEGRAPHOS_SEED`.
 
 use std::any::Any;
 use std::fmt::Display;
@@ -56,8 +57,8 @@ pub fn seeds(ci: u64, full: u64) -> Range<u64> {
     seed().map_or(0..scale(ci, full), |seed| seed..seed + 1)
 }
 
-/// Checks [`seeds`]. A failure panics with its seed. How many were checked; `None` if it was the one of `TELEGRAPHOS_SEED`, of which
-/// nothing can be demanded that happens with some seed only.
+/// Checks [`seeds`]. A failure panics with its seed. How many were checked; `None` if it was the one of
+/// `TELEGRAPHOS_SEED`, of which nothing can be demanded that happens with some seed only.
 pub fn over_seeds<E: Display>(ci: u64, full: u64, mut check: impl FnMut(u64) -> Result<(), E>) -> Option<u64> {
     let seeds = seeds(ci, full);
     for seed in seeds.clone() {

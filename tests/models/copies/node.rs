@@ -251,7 +251,8 @@ impl Node {
         }
     }
 
-    /// I4, E22b: a load that waited for the stores taken so far would read none of them but the last, or somebody else's that came later.
+    /// I4, E22b: a load that waited for the stores taken so far would read none of them but the last, or somebody
+    /// else's that came later.
     fn check_own(&mut self, setup: &Setup, page: u32) {
         if setup.stalled_reads {
             return; // Such a load waits for more.
@@ -272,7 +273,8 @@ impl Node {
         }
     }
 
-    /// I3: as many counters are in use as there are words with stores taken here that have not come back; whenever nothing is under way.
+    /// I3: as many counters are in use as there are words with stores taken here that have not come back; whenever
+    /// nothing is under way.
     fn check_counters(&mut self, setup: &Setup) {
         if !self.steps.is_empty() || setup.mode == admin::NAIVE {
             return;

@@ -1,35 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which steps are enough to explore.
 //!
-//! What the properties and outcomes speak of is, for each node, the sequence of what happens there: the values its memory has, the stores its board
-//! takes, what its program reads. Two runs with the same sequences at all nodes are the same for them. Of those one is enough.
+//! What the properties and outcomes speak of is, for each node, the sequence of what happens there: the values its
+//! memory has, the stores its board takes, what its program reads. Two runs with the same sequences at all nodes are
+//! the same for them. Of those one is enough.
 //!
-//! **Nodes.** What happens at a node depends on its state alone, and touches others only by what it appends to wires. So steps of different nodes
-//! commute, unless one of them sends what the other takes. A set of nodes is *closed* if nothing new can come to one of them from outside before they
-//! have made a step: each wire into it from outside has a packet already, which stays the next one, or will never have one again. (A home sends
-//! while there are stores to its page that it has not performed, and a copy while its own board has not taken all of its program's.)
-//! Then every run takes a next step of a closed set sooner or later, and nothing before it has to do with it: it may as well be the next of all. The
-//! steps of one closed set are enough: a persistent set. Of the closed sets, the one with the fewest steps is taken. Runs are finite, so that nothing is
-//! put off for ever.
+//! **Nodes.** What happens at a node depends on its state alone, and touches others only by what it appends to wires.
+//! So steps of different nodes commute, unless one of them sends what the other takes. A set of nodes is *closed* if
+//! nothing new can come to one of them from outside before they have made a step: each wire into it from outside has a
+//! packet already, which stays the next one, or will never have one again. (A home sends while there are stores to its
+//! page that it has not performed, and a copy while its own board has not taken all of its program's.) Then every run
+//! takes a next step of a closed set sooner or later, and nothing before it has to do with it: it may as well be the
+//! next of all. The steps of one closed set are enough: a persistent set. Of the closed sets, the one with the fewest
+//! steps is taken. Runs are finite, so that nothing is put off for ever.
 //!
-//! **One packet.** If a packet at a node gives, before or after anything that the node may do of itself until then, the same states and the same packets on each
-//! wire, it may be taken first. That is computed, by doing both. It is true for a node's own store that comes back, and for a store of another that is
-//! masked or is to another word, mostly.
+//! **One packet.** If a packet at a node gives, before or after anything that the node may do of itself until then, the
+//! same states and the same packets on each wire, it may be taken first. That is computed, by doing both. It is true
+//! for a node's own store that comes back, and for a store of another that is masked or is to another word, mostly.
 //!
-//! **Memory.** A board's step in memory happens with the event that begins it. What that leaves out are events at the same node between
-//! a step's begin and its end; they wait in the board for the end, whether it is one store or several: a page's work is done one after the other. So they
-//! can as well arrive after it. A load in between reads what it would read before it. The one thing that a waiting store has done already is to count
-//! (SPEC item 25): what comes meanwhile is masked by it, as if it came after it. And a step of another page of the same home waits as well.
+//! **Memory.** A board's step in memory happens with the event that begins it. What that leaves out are events at the
+//! same node between a step's begin and its end; they wait in the board for the end, whether it is one store or
+//! several: a page's work is done one after the other. So they can as well arrive after it. A load in between reads
+//! what it would read before it. The one thing that a waiting store has done already is to count (SPEC item 25): what
+//! comes meanwhile is masked by it, as if it came after it. And a step of another page of the same home waits as well.
 //!
-//! **Posting.** A program's store goes into the queue of posted stores as soon as it is next: only its own later operations and the queue's
-//! emptiness depend on it.
+//! **Posting.** A program's store goes into the queue of posted stores as soon as it is next: only its own later
+//! operations and the queue's emptiness depend on it.
 //!
-//! **Acknowledgements** come when nothing else can happen. Without fences nobody looks at them but the board, and it does with them two things: it
-//! counts, and it gives their numbers free. A number's value is of no consequence. Nothing waits for a number: so many requests and multicasts as
-//! these programs make may be under way at a time.
+//! **Acknowledgements** come when nothing else can happen. Without fences nobody looks at them but the board, and it
+//! does with them two things: it counts, and it gives their numbers free. A number's value is of no consequence.
+//! Nothing waits for a number: so many requests and multicasts as these programs make may be under way at a time.
 //!
-//! The first two hold for any board. The other three have been read out of its code; `coherence.rs` checks for small models that everything
-//! left to be seen, at all nodes, is the same with and without all of these.
+//! The first two hold for any board. The other three have been read out of its code; `coherence.rs` checks for small
+//! models that everything left to be seen, at all nodes, is the same with and without all of these.
 
 use super::{ARRIVE, CopiesModel, Next, Node, Op, REPLY, RUN, Setup, State, Steps, Tables, WIRE_SHIFT, ends, wire};
 use std::collections::{BTreeMap, BTreeSet};

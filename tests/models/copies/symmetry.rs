@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Nodes that do the same are the same but for their names.
 //!
-//! A renaming of the nodes under which all homes keep their names, and each program becomes that of the node's new name, gives each state an image: for each
-//! node its image as another, and for each packet. Of a state and all its images one is enough to explore. Values carry the name of who stores them:
-//! `100 * node + anything`.
+//! A renaming of the nodes under which all homes keep their names, and each program becomes that of the node's new
+//! name, gives each state an image: for each node its image as another, and for each packet. Of a state and all its
+//! images one is enough to explore. Values carry the name of who stores them: `100 * node + anything`.
 //!
-//! That boards do not care for names is not taken for granted. The image of a node's state is found by giving the other node the same history, renamed; and each
-//! step that is ever computed is compared with the image of that step: the same state must come of it, the same packets, the same faults, the same
-//! values in memory, the same steps next. So a renaming is shown to be an automorphism of everything explored, while it is explored.
+//! That boards do not care for names is not taken for granted. The image of a node's state is found by giving the other
+//! node the same history, renamed; and each step that is ever computed is compared with the image of that step: the
+//! same state must come of it, the same packets, the same faults, the same values in memory, the same steps next. So a
+//! renaming is shown to be an automorphism of everything explored, while it is explored.
 
 use super::reduce::own_steps;
 use super::{CopiesModel, Node, Op, Setup, State, Tables, WIRE_SHIFT, Word};

@@ -19,8 +19,8 @@ impl Walks<'_> {
         Walks { setup, nodes: boards.map(|(hib, id)| Node::new(setup, id, hib)).collect() }
     }
 
-    /// Makes all steps of a run in an order that the seed decides: how many, or what is wrong. With every other seed one of the nodes or of the kinds of
-    /// steps is slow.
+    /// Makes all steps of a run in an order that the seed decides: how many, or what is wrong. With every other seed
+    /// one of the nodes or of the kinds of steps is slow.
     pub(crate) fn walk(&self, seed: u64) -> Result<usize, String> {
         let mut random = Rng::new(seed);
         let mut below = |n: usize| random.below(n);

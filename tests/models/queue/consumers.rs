@@ -83,7 +83,8 @@ impl Consumer {
         }
     }
 
-    /// Whether its death would leave anything behind. In the driver only who waits can be killed, be it for a free admin slot.
+    /// Whether its death would leave anything behind. In the driver only who waits can be killed, be it for a free
+    /// admin slot.
     pub(super) fn is_worth_killing(&self, driver: &Driver) -> bool {
         match &self.mode {
             Mode::Pass(_) => self.is_amid(),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The driver: what `guest-driver/module/queue.c` does around the real `queue_handler.c` and `queue_buffers.c`, step by step.
+//! The driver: what `guest-driver/module/queue.c` does around the real `queue_handler.c` and `queue_buffers.c`, step by
+//! step.
 
 use super::consumers::Mode;
 use super::{Fault, QueueModel, Say, Sight, State};

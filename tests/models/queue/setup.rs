@@ -34,8 +34,8 @@ pub(crate) struct Setup {
     pub(crate) literal: Literal,
     pub(crate) reading: Reading,
     pub(crate) bug: Option<Bug>,
-    /// With [`Variant::TwoWords`] BUSY and FULL are two words, read and written by plain accesses (SPEC item 12 on several
-    /// processors, E11).
+    /// With [`Variant::TwoWords`] BUSY and FULL are two words, read and written by plain accesses (SPEC item 12 on
+    /// several processors, E11).
     pub(crate) handler: Variant,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Operations of all boards at once with which loss, doubling and disorder show: elements that carry sender and number, fetch-and-adds that give
-//! each number once, and numbered stores whose words the owner watches.
+//! Operations of all boards at once with which loss, doubling and disorder show: elements that carry sender and number,
+//! fetch-and-adds that give each number once, and numbered stores whose words the owner watches.
 
 use anyhow::{Context, Result, ensure};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -491,7 +491,8 @@ impl Bench {
     }
 }
 
-/// The packets of [`COUNTED`] updates that must cross a node's link, out and in: with fan-out by the switch one reflected store on each.
+/// The packets of [`COUNTED`] updates that must cross a node's link, out and in: with fan-out by the switch one
+/// reflected store on each.
 fn expected(page: &Page, writer: usize, by_switch: bool, node: usize, kind: PacketKind) -> (u64, u64) {
     let copies = page.copies.len() as u64;
     let (home, copy) = (node == page.home, page.copies.contains(&node));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `telegraphos sim --cost`: time and memory for a simulated packet as the cluster grows. Each size is a process of its own, so that its
-//! memory is its own.
+//! `telegraphos sim --cost`: time and memory for a simulated packet as the cluster grows. Each size is a process of its
+//! own, so that its memory is its own.
 
 use super::super::plot::{self, Chart, Line};
 use super::{Spent, written};

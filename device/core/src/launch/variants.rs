@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other launch styles that the paper compares with (SPEC items 20 and 21): each needs an operating system that acts at every context switch.
-//! For tests alone; no shipped board has any of this.
+//! The other launch styles that the paper compares with (SPEC items 20 and 21): each needs an operating system that
+//! acts at every context switch. For tests alone; no shipped board has any of this.
 
 use super::{Origin, Place, What};
 use crate::hib::Hib;
@@ -12,10 +12,12 @@ pub enum Launching {
     /// Telegraphos II, and the only style that is served to guests: the data names a context and carries its key.
     #[default]
     Keys,
-    /// SHRIMP's command pages: a store of the length at the destination's address, then a load at the source's, make a copy. There is one
-    /// half-made command; the system must abandon it (a write to PROCESS) when it switches processes.
+    /// SHRIMP's command pages: a store of the length at the destination's address, then a load at the source's, make a
+    /// copy. There is one half-made command; the system must abandon it (a write to PROCESS) when it switches
+    /// processes.
     CommandPages,
-    /// FLASH's process id register: arguments belong to the context in PROCESS, which the system must write when it switches processes.
+    /// FLASH's process id register: arguments belong to the context in PROCESS, which the system must write when it
+    /// switches processes.
     ProcessRegister,
 }
 
@@ -54,8 +56,8 @@ impl Hib {
         true
     }
 
-    /// A load from the argument aperture: the second half of a SHRIMP command. Reads as 1 if the copy was started, which ends in slot 63 of the
-    /// context whose import the destination is.
+    /// A load from the argument aperture: the second half of a SHRIMP command. Reads as 1 if the copy was started,
+    /// which ends in slot 63 of the context whose import the destination is.
     pub(crate) fn command_load(&mut self, offset: u64) -> Option<u64> {
         if self.ctx.config.launching != Launching::CommandPages {
             return None;

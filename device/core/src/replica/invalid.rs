@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies that become invalid instead of being updated (SPEC item 28; `docs/replication.md`, "Invalidation").
 //!
-//! The home multicasts a store to its valid copies as in the other modes; what differs is what they do: they tell their driver, and acknowledge
-//! when no processor has the page mapped any more. Stores, and trapped loads, of a copy's processors are performed at the home.
+//! The home multicasts a store to its valid copies as in the other modes; what differs is what they do: they tell their
+//! driver, and acknowledge when no processor has the page mapped any more. Stores, and trapped loads, of a copy's
+//! processors are performed at the home.
 
 use super::moving::Arrival;
 use super::{Mode, Source, Work};
@@ -13,8 +14,8 @@ use crate::requester::RequestKind;
 use std::collections::BTreeSet;
 use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Status};
 
-/// A request of this node's processors that the home performs; answered in the order in which they were made, so that the count of stores
-/// taken (SPEC E22b) says which.
+/// A request of this node's processors that the home performs; answered in the order in which they were made, so that
+/// the count of stores taken (SPEC E22b) says which.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct InOrder {
     number: u64,
@@ -90,8 +91,8 @@ impl Hib {
         }
     }
 
-    /// Copies that an earlier store makes invalid, and that have not said so: a processor there may still read what was before it. The next store waits
-    /// for them too.
+    /// Copies that an earlier store makes invalid, and that have not said so: a processor there may still read what was
+    /// before it. The next store waits for them too.
     pub(super) fn still_invalid(&self, page: u32) -> BTreeSet<NodeId> {
         let replicas = &self.replicas;
         let Some(replica) = replicas.pages.get(&page).filter(|replica| replica.mode == Mode::Invalidate) else {
@@ -101,8 +102,8 @@ impl Hib {
         waits.copied().filter(|node| !replica.copies.contains_key(node)).collect()
     }
 
-    /// At the home, when a store has been sent to its copies: they are none any more. One that is still being filled takes the store, which comes before
-    /// the last of its content.
+    /// At the home, when a store has been sent to its copies: they are none any more. One that is still being filled
+    /// takes the store, which comes before the last of its content.
     pub(super) fn forget_invalid(&mut self, page: u32) {
         let Some(replica) = self.replicas.pages.get_mut(&page) else { return };
         if replica.mode != Mode::Invalidate {
@@ -127,8 +128,9 @@ impl Hib {
         }
     }
 
-    /// Answers a request that was forwarded, and those that waited for it. A load waits for no store to be acknowledged, which takes the drivers of all copies:
-    /// its processor stands still, and that of this node's driver may be the same. It was performed behind the stores.
+    /// Answers a request that was forwarded, and those that waited for it. A load waits for no store to be
+    /// acknowledged, which takes the drivers of all copies: its processor stands still, and that of this node's driver
+    /// may be the same. It was performed behind the stores.
     pub(super) fn answer_in_order(&mut self, number: u64, packet: Packet, body: Body) {
         let in_order = &mut self.replicas.in_order;
         let found = in_order.iter().position(|request| request.number == number && request.done.is_none());

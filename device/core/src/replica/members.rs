@@ -40,7 +40,8 @@ impl Hib {
         }
         let source = (node, command.home_page, command.home_generation);
         if let Some(replica) = self.replicas.pages.get(&page) {
-            // What may change: an orphan gets a home, a naive page another peer. Two homes cannot be claimed for one page.
+            // What may change: an orphan gets a home, a naive page another peer. Two homes cannot be claimed for one
+            // page.
             let joins = replica.mode == Mode::Naive && mode == Mode::Naive && !replica.sources.contains(&source);
             if replica.setting.is_some() || replica.clearing.is_some() || replica.gone {
                 return Err(Status::Busy);
@@ -250,8 +251,8 @@ impl Hib {
         self.leave_if_done(page);
     }
 
-    /// What is under way between a page and the home that it has lost is not for its next home, which would take a store for one that the copy has, and
-    /// not of it: a copy is not filled by what the last one sent.
+    /// What is under way between a page and the home that it has lost is not for its next home, which would take a
+    /// store for one that the copy has, and not of it: a copy is not filled by what the last one sent.
     pub(super) fn end_work(&mut self, page: u32, status: Status) {
         let own = self.ctx.config.node;
         let ends = |work: &Work| match work {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Replicated pages: stores go to the home, which multicasts them in its order to all copies (SPEC items 23 to 27, E15 to E20;
-//! `docs/replication.md`).
+//! Replicated pages: stores go to the home, which multicasts them in its order to all copies (SPEC items 23 to 27, E15
+//! to E20; `docs/replication.md`).
 //!
 //! ```text
 //!  copy:  processor's store -> counter++, RAM -> Update to the home ------+        (the store is acknowledged when all copies have it: E19)
@@ -8,12 +8,13 @@
 //!  copy:  Reflected: own -> counter--, ignored;  others -> the bytes whose counter is 0 -> RAM;  CopyAck
 //! ```
 //!
-//! Everything that touches a replicated page is *work*: done one after the other in the order of its arrival, each piece in one or more
-//! guest-memory steps. So the order of the home's memory is the order in which it multicasts, and a copy's counters and memory agree.
+//! Everything that touches a replicated page is *work*: done one after the other in the order of its arrival, each
+//! piece in one or more guest-memory steps. So the order of the home's memory is the order in which it multicasts, and
+//! a copy's counters and memory agree.
 //!
-//! What a home has for its copies leaves in one queue for all of them, so that a copy gets it in order, whether the switch copies it
-//! or each copy has a packet of its own. Which of the two is decided when it leaves: it is one packet if it is for exactly the nodes
-//! that the switch knows as the page's group then.
+//! What a home has for its copies leaves in one queue for all of them, so that a copy gets it in order, whether the
+//! switch copies it or each copy has a packet of its own. Which of the two is decided when it leaves: it is one packet
+//! if it is for exactly the nodes that the switch knows as the page's group then.
 //!
 //! | Module | What is in it |
 //! |---|---|
@@ -160,8 +161,8 @@ struct Outgoing {
     to: Vec<NodeId>,
 }
 
-/// Low bits of a multicast's tag: the lowest number that was free. Above them is the round, which makes acknowledgements recognisable
-/// that come after their sender was given up.
+/// Low bits of a multicast's tag: the lowest number that was free. Above them is the round, which makes
+/// acknowledgements recognisable that come after their sender was given up.
 const TAG_INDEX_BITS: u32 = 20;
 
 /// A request of this node's processors that the home answers.

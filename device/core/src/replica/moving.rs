@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Moving a page's home to one of its copies, while stores go on (`docs/replication.md`, "Moving the home").
 //!
-//! The order of the page is the old home's up to its [`Body::Rehome`], then the new home's. The new home has no store of its own on the way
-//! when it begins, so it has no counters; the other copies keep theirs, and send again what the old home did not take.
+//! The order of the page is the old home's up to its [`Body::Rehome`], then the new home's. The new home has no store
+//! of its own on the way when it begins, so it has no counters; the other copies keep theirs, and send again what the
+//! old home did not take.
 
 use super::{Mode, Replica, Served, Source, Work};
 use crate::config::Bug;

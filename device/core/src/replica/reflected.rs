@@ -75,7 +75,8 @@ impl Hib {
         }
     }
 
-    /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no group.
+    /// Tells the switch whom multicasts of a page are for, if that has changed. Two copies at least: one needs no
+    /// group.
     pub(super) fn announce_group(&mut self, page: u32) {
         let replicas = &mut self.replicas;
         if !self.ctx.config.fanout_by_switch || !self.ctx.link.is_up() {
@@ -97,8 +98,8 @@ impl Hib {
         }
     }
 
-    /// The link is gone. The switch knows no group of this node any more; what came over it took none of the next link's credits, and the
-    /// homes that sent it are lost.
+    /// The link is gone. The switch knows no group of this node any more; what came over it took none of the next
+    /// link's credits, and the homes that sent it are lost.
     pub(crate) fn replica_link_lost(&mut self) {
         self.replicas.groups.clear();
         self.replicas.memberships = 0;
@@ -124,7 +125,8 @@ impl Hib {
             return;
         }
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
-        // A copy may know that its home has gone before it has everything. It may be the next home: what it lacks was not acknowledged (SPEC I7).
+        // A copy may know that its home has gone before it has everything. It may be the next home: what it lacks was
+        // not acknowledged (SPEC I7).
         let gone = self.replicas.pages.get(&page).is_none_or(|replica| replica.gone);
         multicast.missed |=
             gone && !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset);
@@ -152,8 +154,8 @@ impl Hib {
         }
     }
 
-    /// Something of a home has arrived. What one node sends is taken one after the other, whichever pages it is for: who sees a store sees what
-    /// the home did before (SPEC I6, words of one home).
+    /// Something of a home has arrived. What one node sends is taken one after the other, whichever pages it is for:
+    /// who sees a store sees what the home did before (SPEC I6, words of one home).
     pub(crate) fn reflected(&mut self, packet: Packet) {
         let source = packet.src;
         self.replicas.arrivals.entry(source).or_default().packets.push_back(packet);
@@ -232,7 +234,8 @@ impl Hib {
         self.take_arrivals(packet.src);
     }
 
-    /// A page that this one copies is not there any more. A naive page is everybody's own and goes on; others are orphans then.
+    /// A page that this one copies is not there any more. A naive page is everybody's own and goes on; others are
+    /// orphans then.
     pub(super) fn source_lost(&mut self, page: u32, source: Source, status: Status) {
         let Some(replica) = self.replicas.pages.get_mut(&page).filter(|r| r.sources.contains(&source)) else {
             return;

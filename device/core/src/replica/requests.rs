@@ -88,8 +88,8 @@ impl Hib {
         }
     }
 
-    /// Whether a block may be loaded from (or stored to) a page of this node's at the near end of a copy: never stored, since the other copies would not
-    /// get it, nor loaded from one that may be invalid.
+    /// Whether a block may be loaded from (or stored to) a page of this node's at the near end of a copy: never stored,
+    /// since the other copies would not get it, nor loaded from one that may be invalid.
     pub(crate) fn block_of_replica(&self, page: u32, right: Rights) -> Result<(), Status> {
         match self.replicas.pages.get(&page) {
             Some(_) if right.contains(Rights::WRITE) => Err(Status::Rights),
@@ -241,8 +241,8 @@ impl Hib {
         }
     }
 
-    /// Whether a request that was to be sent to the home is not, because nobody waits for it any more, or a store before it was lost. A copy that has
-    /// it already sends it in any case.
+    /// Whether a request that was to be sent to the home is not, because nobody waits for it any more, or a store
+    /// before it was lost. A copy that has it already sends it in any case.
     pub(crate) fn drop_forward(&mut self, number: u64, cut: bool) -> bool {
         let Some(forward) = self.replicas.forwards.get(&number) else { return true };
         let replica = self.replicas.pages.get(&forward.page);

@@ -11,8 +11,9 @@ use telegraphos_accounts::Shares;
 use telegraphos_wire::packet::NO_NODE;
 use telegraphos_wire::{Body, Class, NodeId, RemoteAddr, Status};
 
-/// Requests of one node that this home may have performed without being able to answer them, since copies have not acknowledged. Boards have at most
-/// `outstanding` for each home on their way, so only one that ignores its window meets this.
+/// Requests of one node that this home may have performed without being able to answer them, since copies have not
+/// acknowledged. Boards have at most `outstanding` for each home on their way, so only one that ignores its window
+/// meets this.
 const ANSWERS: u32 = 256;
 
 /// Blocks that one node may have on their way to its new copies.
@@ -95,7 +96,8 @@ impl Hib {
         }
     }
 
-    /// A copy has not acknowledged in time. It is none any more; the others go on. It is told, with the reason, behind all that was sent to it.
+    /// A copy has not acknowledged in time. It is none any more; the others go on. It is told, with the reason, behind
+    /// all that was sent to it.
     fn drop_copy(&mut self, page: u32, node: NodeId) {
         let replicas = &mut self.replicas;
         let waits = |tag: &u32| replicas.multicasts.get(tag).is_some_and(|multicast| multicast.waits.contains(&node));
@@ -150,7 +152,8 @@ impl Hib {
         }
     }
 
-    /// The next block for a new copy, which begins at this offset: read when its node has taken enough of the earlier ones.
+    /// The next block for a new copy, which begins at this offset: read when its node has taken enough of the earlier
+    /// ones.
     pub(super) fn fill_from(&mut self, page: u32, node: NodeId, offset: u32) {
         let replicas = &mut self.replicas;
         let Some(replica) = replicas.pages.get_mut(&page) else { return };
@@ -162,7 +165,8 @@ impl Hib {
         }
     }
 
-    /// A block is not on its way any more: another one may be, to this node or, if the credits were the reason, to another.
+    /// A block is not on its way any more: another one may be, to this node or, if the credits were the reason, to
+    /// another.
     pub(super) fn block_taken(&mut self, node: NodeId) {
         self.replicas.fills.give(&node, 1);
         let waiting: Vec<NodeId> = self.replicas.fills_wait.keys().copied().collect();

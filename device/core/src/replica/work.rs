@@ -40,7 +40,7 @@ impl Hib {
                 self.ctx.step(op, StepOwner::Replica(page));
                 return;
             }
-            let failed = !self.ctx.bus_master || !self.grants.get(page).is_some();
+            let failed = !self.ctx.bus_master || self.grants.get(page).is_none();
             if let Some(replica) = self.replicas.pages.get_mut(&page) {
                 replica.busy = false;
                 replica.work.pop_front();

@@ -145,8 +145,9 @@ impl Hib {
         self.ask(node, asked, Body::Read { at, context, size });
     }
 
-    /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not answered tells when it
-    /// does, since nothing is lost on the way; without anything of the kind the next load is sent.
+    /// Whether a load would only time out: one has, and the node has not answered anything since. What it has not
+    /// answered tells when it does, since nothing is lost on the way; without anything of the kind the next load is
+    /// sent.
     fn is_silent(&self, node: NodeId) -> bool {
         self.requester.peers.get(usize::from(node)).is_some_and(|peer| peer.silent && peer.unanswered() > 0)
     }
@@ -177,8 +178,9 @@ impl Hib {
         self.pump(node);
     }
 
-    /// How long an answer may take, in microseconds. No processor stalls for the answers about copies and homes; a node that is not scheduled for
-    /// longer than a load may take is not silent. A home that moves waits for its copies first, and then for the new one.
+    /// How long an answer may take, in microseconds. No processor stalls for the answers about copies and homes; a node
+    /// that is not scheduled for longer than a load may take is not silent. A home that moves waits for its copies
+    /// first, and then for the new one.
     fn time_for(&self, asked: &RequestKind) -> u64 {
         match asked {
             RequestKind::Join { .. } | RequestKind::Leave { .. } | RequestKind::Keep { .. } => {

@@ -102,8 +102,8 @@ impl Hib {
         Ok(true)
     }
 
-    /// Unmaps an import's slots at once; `Ok(false)` if stores of it are unfinished. Elements for a queue are not waited for: its receiver may
-    /// never take them.
+    /// Unmaps an import's slots at once; `Ok(false)` if stores of it are unfinished. Elements for a queue are not
+    /// waited for: its receiver may never take them.
     pub(crate) fn import_clear(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
         let number = command.import;
         let opening = self.is_opening(number);

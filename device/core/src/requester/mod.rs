@@ -3,8 +3,8 @@
 //!
 //! A store is accepted into the queue of its *destination* (per-pair FIFO, SPEC I8), leaves it when the window of
 //! outstanding requests and the switch's credits allow, and is finished when its acknowledgement arrives. Nothing
-//! accepted is forgotten: it ends performed, or refused or failed with the import's error latched. A lost store *cuts* its
-//! import: later stores are dropped until the driver acknowledges, so that none passes a lost one.
+//! accepted is forgotten: it ends performed, or refused or failed with the import's error latched. A lost store *cuts*
+//! its import: later stores are dropped until the driver acknowledges, so that none passes a lost one.
 
 mod access;
 mod imports;
@@ -59,8 +59,8 @@ pub(crate) struct Import {
     pub(crate) queue: bool,
     /// Arguments that came through it with a wrong key or for another's context.
     pub(crate) bad_keys: u32,
-    /// Its node went down or was reset: it stays cut whatever is acknowledged, and can only be closed. The node may come
-    /// back with other memory under the same pages and even generations.
+    /// Its node went down or was reset: it stays cut whatever is acknowledged, and can only be closed. The node may
+    /// come back with other memory under the same pages and even generations.
     pub(crate) dead: bool,
     pub(crate) error: Option<Status>,
     closing: Option<u32>,
@@ -180,8 +180,8 @@ pub(crate) struct Peer {
     pub(crate) incarnation: Option<u64>,
     /// What waits to be sent, each with its number in the order of acceptance.
     waiting: VecDeque<(u64, Waiting)>,
-    /// Requests of copies for their home, which it answers when all copies have them. They have a window of their own, so that a copy which is
-    /// slow to acknowledge holds up no other request.
+    /// Requests of copies for their home, which it answers when all copies have them. They have a window of their own,
+    /// so that a copy which is slow to acknowledge holds up no other request.
     forwards: VecDeque<(u64, WaitingForward)>,
     forwarded: u32,
     accepted: u64,
@@ -258,7 +258,8 @@ pub(crate) struct Quiet {
     operations: Vec<u64>,
     /// Targets that are not reached, and operations that are not finished.
     unfinished: usize,
-    /// The first loss among what it waits for, or one that was not acknowledged when it was issued. An acknowledgement does not change it.
+    /// The first loss among what it waits for, or one that was not acknowledged when it was issued. An acknowledgement
+    /// does not change it.
     lost: Option<Status>,
 }
 
@@ -295,9 +296,11 @@ pub(crate) struct Requester {
     epochs: u32,
     /// Elements of imports of queues, by the import's opening.
     pub(crate) send_queues: BTreeMap<u64, SendQueue>,
-    /// Queues (node, page, generation) whose node has not answered how many imports are left, and whether that has changed since.
+    /// Queues (node, page, generation) whose node has not answered how many imports are left, and whether that has
+    /// changed since.
     pub(crate) returning: BTreeMap<(NodeId, u32, u64), bool>,
-    /// Tags of this node's requests to itself that are a home's to answer now: they take no place of the own window any more.
+    /// Tags of this node's requests to itself that are a home's to answer now: they take no place of the own window any
+    /// more.
     passed: BTreeSet<u32>,
     /// Tag index -> (tag, node, what).
     sent: Vec<Option<(u32, NodeId, InFlight)>>,
@@ -316,15 +319,16 @@ pub(crate) struct Requester {
     closing: BTreeSet<u16>,
 }
 
-/// A tag is an index into the table of sent requests, with its peer's round above it, which makes answers recognisable that come after the
-/// peer was given up. Indices depend on what is outstanding alone, so that boards in the same state go on alike.
+/// A tag is an index into the table of sent requests, with its peer's round above it, which makes answers recognisable
+/// that come after the peer was given up. Indices depend on what is outstanding alone, so that boards in the same state
+/// go on alike.
 const TAG_INDEX_BITS: u32 = 20;
 
 /// Entries for which an empty queue keeps memory.
 const KEPT: usize = 1024;
 
-/// A queue has run empty. The next entry goes to the same place in memory: with thousands of peers this is what a store costs. What a
-/// backlog took is given back.
+/// A queue has run empty. The next entry goes to the same place in memory: with thousands of peers this is what a store
+/// costs. What a backlog took is given back.
 pub(crate) fn emptied<T>(queue: &mut VecDeque<T>) {
     queue.clear();
     if queue.capacity() > KEPT {

@@ -51,8 +51,8 @@ impl Hib {
         }
     }
 
-    /// Whether one more store of an import may wait. Half of the reserve is divided among the open imports, so that one that only waits is not
-    /// cut because others have filled it.
+    /// Whether one more store of an import may wait. Half of the reserve is divided among the open imports, so that one
+    /// that only waits is not cut because others have filled it.
     pub(super) fn has_room(&self, number: u16) -> bool {
         let free = self.ctx.config.reserve.saturating_sub(self.requester.waiting_total);
         let held = self.requester.open_import(number).map_or(0, |import| import.waiting);
@@ -73,17 +73,20 @@ impl Hib {
         self.requester.waiting_total >= self.ctx.config.reserve / 4
     }
 
-    /// Stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`](crate::HibConfig::reserve).
+    /// Stores and elements of the whole board that wait to be sent, of
+    /// [`HibConfig::reserve`](crate::HibConfig::reserve).
     pub fn waiting(&self) -> u32 {
         self.requester.waiting_total
     }
 
-    /// Stores (or elements) accepted through an open import and not dropped, and how many of those are finished: what quiet waits for.
+    /// Stores (or elements) accepted through an open import and not dropped, and how many of those are finished: what
+    /// quiet waits for.
     pub fn import_progress(&self, number: u16) -> Option<(u64, u64)> {
         self.requester.open_import(number).map(|import| (import.issued, import.finished))
     }
 
-    /// The value that the next IMPORT_STATE event of an import tells: TG_IMPORT_* bits, its latched status in bits 31:16.
+    /// The value that the next IMPORT_STATE event of an import tells: TG_IMPORT_* bits, its latched status in bits
+    /// 31:16.
     pub fn import_state(&self, number: u16) -> u64 {
         let Some(import) = self.requester.imports.get(usize::from(number)).and_then(|i| i.as_deref()) else { return 0 };
         let mut value = import.error.map_or(0, |status| (status as u64) << 16);

@@ -7,8 +7,9 @@ use crate::hib::Hib;
 use telegraphos_wire::{Status, context};
 
 impl Hib {
-    /// `QUIET[slot]` of a context <- import << 48 | cookie. One about an import that is not open here is refused and answered all the same: who
-    /// has asked while the import was closed (a replicated segment is adopted) waits for nothing that never comes.
+    /// `QUIET[slot]` of a context <- import << 48 | cookie. One about an import that is not open here is refused and
+    /// answered all the same: who has asked while the import was closed (a replicated segment is adopted) waits for
+    /// nothing that never comes.
     pub(crate) fn quiet(&mut self, number: u16, slot: u8, data: u64) -> Result<(), Status> {
         let scope = (data >> context::COOKIE_BITS) as u16;
         let cookie = data & ((1 << context::COOKIE_BITS) - 1);
@@ -50,7 +51,8 @@ impl Hib {
         Ok(())
     }
 
-    /// Something is lost: the quiets of a context that wait for it report it, whatever is acknowledged before they are done (SPEC I7, E19).
+    /// Something is lost: the quiets of a context that wait for it report it, whatever is acknowledged before they are
+    /// done (SPEC I7, E19).
     pub(super) fn charge_quiets(&mut self, context: u16, status: Status, waits: impl Fn(&Quiet) -> bool) {
         let Some(context) = self.requester.contexts.get_mut(&context) else { return };
         for quiet in context.quiets.values_mut().filter(|quiet| waits(quiet)) {
@@ -81,7 +83,8 @@ impl Hib {
         self.slot_done((number, slot), quiet.cookie, status, None, quiet.notify);
     }
 
-    /// As many stores of an import are finished (all, if it goes) as some quiet waits for: those that wait for no more may be done.
+    /// As many stores of an import are finished (all, if it goes) as some quiet waits for: those that wait for no more
+    /// may be done.
     pub(super) fn reach_quiets(&mut self, number: u16, all: bool) {
         let Some(import) = self.requester.import(number) else { return };
         let (context, opening, finished, issued) = (import.context, import.opening, import.finished, import.issued);

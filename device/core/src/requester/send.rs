@@ -18,8 +18,8 @@ impl Hib {
         }
     }
 
-    /// Whether a packet of this class may be sent to another node now; if not, it waits for credits. Each node that is present has a
-    /// share of them that the others cannot hold, however long they take (`Shares::half_guaranteed`).
+    /// Whether a packet of this class may be sent to another node now; if not, it waits for credits. Each node that is
+    /// present has a share of them that the others cannot hold, however long they take (`Shares::half_guaranteed`).
     pub(crate) fn has_credit(&mut self, node: NodeId, class: Class) -> bool {
         if !self.ctx.link.is_up() {
             return false;
@@ -84,7 +84,8 @@ impl Hib {
             let (body, sent) = match waiting {
                 Waiting::Store { import, at, size, data } => {
                     let context = self.left_queue(import);
-                    // What waits is of the present epoch: a refusal, which comes before another one, has left nothing waiting.
+                    // What waits is of the present epoch: a refusal, which comes before another one, has left nothing
+                    // waiting.
                     let epoch = self.epoch_of(import);
                     (Body::Write { at, context, epoch, size, data }, InFlight::Store { import, epoch: epoch.epoch })
                 }
@@ -137,7 +138,8 @@ impl Hib {
         self.send_request(node, body, InFlight::Forward { number });
     }
 
-    /// A store of this node's processors to a copy here waits for its home from now on: it is one of its import's waiting stores.
+    /// A store of this node's processors to a copy here waits for its home from now on: it is one of its import's
+    /// waiting stores.
     pub(crate) fn enter_send_queue(&mut self, tag: u32) -> Option<(u16, u64)> {
         let congest_at = self.ctx.config.congest_at;
         let number = self.store_of(tag)?;

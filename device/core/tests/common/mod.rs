@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A cluster of real cores over an ideal network, driven one step at a time by a seeded schedule.
 //!
-//! Packets of one pair and class stay in order, everything else may happen in any order: guest-memory steps of different
-//! nodes and purposes complete whenever the schedule says so.
+//! Packets of one pair and class stay in order, everything else may happen in any order: guest-memory steps of
+//! different nodes and purposes complete whenever the schedule says so.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
@@ -118,7 +118,8 @@ pub(crate) struct Cluster {
     ready: Vec<Choice>,
     /// Steps that do not happen before they are released.
     held: Vec<Choice>,
-    /// Nodes to which the ideal network delivers nothing before [`Cluster::release`], and which so keep the credits of what is for them.
+    /// Nodes to which the ideal network delivers nothing before [`Cluster::release`], and which so keep the credits of
+    /// what is for them.
     pub(crate) hanging: Vec<u16>,
     /// What has been changed in exported memory, in order, for who asks for it by making this `Some`.
     pub(crate) changes: Option<Vec<Change>>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What driver and consumer do with a queue, as far as the board can tell: whole dequeues and whole overflow handlings, each at one moment.
-//! Their inner steps are the business of the models.
+//! What driver and consumer do with a queue, as far as the board can tell: whole dequeues and whole overflow handlings,
+//! each at one moment. Their inner steps are the business of the models.
 
 use super::Cluster;
 use std::collections::VecDeque;

@@ -306,7 +306,8 @@ impl World {
                     }
                     let entry = &mut self.places[place];
                     entry.told = true;
-                    // Of a home that resigned it may have heard by a store that was refused, before it had all that the home sent.
+                    // Of a home that resigned it may have heard by a store that was refused, before it had all that the
+                    // home sent.
                     let status = Status::from_u16((value >> 16) as u16);
                     entry.current &= matches!(status, Status::NodeDown | Status::LinkDown | Status::Reset);
                     if entry.state == State::Living && entry.command.is_none() {

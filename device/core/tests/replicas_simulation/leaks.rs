@@ -4,7 +4,8 @@
 use crate::world::{NODES, World, boards, give_back};
 use hib_core::Hib;
 
-/// What only counts: lives, requests, numbers that are not given twice; what is kept until its node begins another life; and what is wrong on purpose. By name of the field, as the board prints itself.
+/// What only counts: lives, requests, numbers that are not given twice; what is kept until its node begins another
+/// life; and what is wrong on purpose. By name of the field, as the board prints itself.
 const COUNTS: [&str; 17] = [
     "bug",
     "incarnation",
@@ -28,8 +29,8 @@ const COUNTS: [&str; 17] = [
 /// With more than two, the switch keeps some back until more are used (its audit adds them up).
 const CREDITS_AT_ONCE: u32 = 2;
 
-/// The board's state, a field or element a line, without what only counts, and without tables that are made at their first use and hold nothing but
-/// zeros.
+/// The board's state, a field or element a line, without what only counts, and without tables that are made at their
+/// first use and hold nothing but zeros.
 fn state(hib: &Hib) -> Vec<String> {
     let text = format!("{hib:#?}");
     let mut lines = Vec::new();

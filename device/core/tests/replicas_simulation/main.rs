@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A seeded simulation of replicated pages at size: 64 nodes, 200 pages, real boards, the real switch.
 //!
-//! Programs store (1, 2, 4 and 8 bytes, overlapping), load, launch atomics and call quiet, all at once; drivers make copies while stores go on, let them
-//! leave, and resign as homes; nodes are reset, die and come back, links break. A page whose home has gone is adopted by a survivor, which the
-//! others join. Boards have counter caches of 1, 4 and 32 entries, credits of 1, 2 and 4, and the switch's fan-out or not.
+//! Programs store (1, 2, 4 and 8 bytes, overlapping), load, launch atomics and call quiet, all at once; drivers make
+//! copies while stores go on, let them leave, and resign as homes; nodes are reset, die and come back, links break. A
+//! page whose home has gone is adopted by a survivor, which the others join. Boards have counter caches of 1, 4 and 32
+//! entries, credits of 1, 2 and 4, and the switch's fan-out or not.
 //!
 //! What is checked, whatever the schedule:
 //!
@@ -108,7 +109,8 @@ fn run(seed: u64, bug: Option<Bug>, switch_bug: Option<SwitchBug>) -> Result<Tal
 #[test]
 fn each_deliberate_bug_is_seen() {
     // ReuseTags and ChargeNextLink take more bad luck than 64 nodes have: replicas.rs has schedules for them
-    // (`a_late_acknowledgement_of_an_earlier_life_is_for_nothing`, `copies_that_begin_new_lives_take_nothing_that_was_for_the_old_ones`).
+    // (`a_late_acknowledgement_of_an_earlier_life_is_for_nothing`,
+    // `copies_that_begin_new_lives_take_nothing_that_was_for_the_old_ones`).
     for (bug, check) in [
         (Bug::IgnoreCounters, "I5: byte"),
         (Bug::AcknowledgeEarly, "I7: byte"),
@@ -127,7 +129,8 @@ fn each_deliberate_bug_is_seen() {
     common::finds(SwitchBug::MulticastOvertakes, "I5: byte", 0..40, |seed| {
         run(seed, None, Some(SwitchBug::MulticastOvertakes)).map(|_| ())
     });
-    // Which checks must find the switch's bugs is said where it is tested (fabric/core/tests/bugs.rs); here they must not go unseen.
+    // Which checks must find the switch's bugs is said where it is tested (fabric/core/tests/bugs.rs); here they must
+    // not go unseen.
     for bug in [SwitchBug::SkipMember, SwitchBug::LifoLane, SwitchBug::LeakCredit] {
         common::finds(bug, "", 0..40, |seed| run(seed, None, Some(bug)).map(|_| ()));
     }

@@ -25,7 +25,8 @@ struct Load {
 
 struct Quiet {
     mended: u32,
-    /// It waits for an atomic that was launched before the place was mended, and reports what becomes of that (SPEC I7).
+    /// It waits for an atomic that was launched before the place was mended, and reports what becomes of that (SPEC
+    /// I7).
     older: bool,
     cookie: u64,
     place: usize,

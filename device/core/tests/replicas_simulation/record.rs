@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the home of each page has ordered, what each copy has had, and what must be true of them.
 //!
-//! A store to a word has a number that no other store to that word of that page ever has, and all its bytes hold it. So each byte of a copy tells which
-//! store it is from, whatever the sizes of the stores, and none may come a second time.
+//! A store to a word has a number that no other store to that word of that page ever has, and all its bytes hold it. So
+//! each byte of a copy tells which store it is from, whatever the sizes of the stores, and none may come a second time.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -147,7 +147,8 @@ impl Page {
             let had = &life.had[lane];
             let known = had.iter().rposition(|value| self.order[lane].contains(value)).ok_or("it was never filled")?;
             let place = place_in(&self.order[lane], had[known]).unwrap_or(0);
-            // A store of its own that no home has ordered comes behind what is reported, which its counter has kept out (SPEC item 26).
+            // A store of its own that no home has ordered comes behind what is reported, which its counter has kept out
+            // (SPEC item 26).
             self.order[lane].truncate(place.max(self.reported[lane]) + 1);
             self.order[lane].extend(&had[known + 1..]);
         }
@@ -225,8 +226,8 @@ impl Life {
         Ok(())
     }
 
-    /// I1, and with unique values I5 and I4: what it had is a part of the home's order; what else it had are stores of its own that were lost with its
-    /// home, or are still on their way.
+    /// I1, and with unique values I5 and I4: what it had is a part of the home's order; what else it had are stores of
+    /// its own that were lost with its home, or are still on their way.
     pub(crate) fn follows(&self, page: &Page) -> Result<(), String> {
         for (lane, had) in self.had.iter().enumerate() {
             let mut last = None;

@@ -12,7 +12,8 @@ use telegraphos_wire::{Rights, UNIT, WindowLayout};
 
 pub(crate) const NODES: u16 = 64;
 pub(crate) const PAGES: usize = 200;
-/// Export pages of a node. Each may hold a home or a copy, which its processor reaches through the import of the same number.
+/// Export pages of a node. Each may hold a home or a copy, which its processor reaches through the import of the same
+/// number.
 pub(crate) const SLOTS: u32 = 16;
 /// Pages that many nodes copy and store to.
 pub(crate) const BUSY_PAGES: usize = 6;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Generates the tables in the Wireshark dissector from those of the wire crate and of this one.
 //!
-//! `cargo run -p telegraphos-capture --example dissector` renews them in fabric/dissector/telegraphos.lua; a test fails when they are
-//! stale. What does not depend on them stands below them in that file, and is edited there.
+//! `cargo run -p telegraphos-capture --example dissector` renews them in fabric/dissector/telegraphos.lua; a test fails
+//! when they are stale. What does not depend on them stands below them in that file, and is edited there.
 
 use std::fmt::{self, Write};
 

@@ -9,8 +9,8 @@ use super::{Place, Port, Switch};
 use crate::neighbour::{Kind, Neighbour};
 use crate::{Action, Attached, Bug, CREDITED, Notice, PortId, Violation};
 
-/// An incarnation that a node announces is at most so much greater than its last, which are 388 days of the clock that the fabric's
-/// incarnations go by: a node does not use up the numbers of those that come after it.
+/// An incarnation that a node announces is at most so much greater than its last, which are 388 days of the clock that
+/// the fabric's incarnations go by: a node does not use up the numbers of those that come after it.
 const MOST_AHEAD: u64 = 1 << 45;
 
 impl Switch {
@@ -54,7 +54,8 @@ impl Switch {
         self.touched.push(place);
     }
 
-    /// The number of nodes and the joiner's place if it is welcome, else the reason and the values offered and expected.
+    /// The number of nodes and the joiner's place if it is welcome, else the reason and the values offered and
+    /// expected.
     fn check_hello(
         &self,
         version: u8,

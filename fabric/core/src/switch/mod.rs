@@ -77,12 +77,12 @@ pub struct State {
 /// A connection is nobody until its Hello is accepted ([`Frame::Welcome`]); then it is its node's port until it ends.
 /// The joiner is told of every present node, itself included, and every other node is told of the joiner.
 ///
-/// When a port ends, what its node sent and the switch still holds is dropped (it was never acknowledged), and so is what
-/// others sent to it; their credits come back. Everyone who was told of the node is told of its end, before anything
-/// else: requests on the way to it or dropped get no other answer than this [`Frame::NodeDown`]. A request to a node that
-/// is absent when it reaches its sender's switch is answered with [`Status::NodeDown`](telegraphos_wire::Status::NodeDown) in that node's
-/// name; a reply to an absent node is dropped, for nobody waits for it, and so is what another switch has sent on: its sender is being
-/// told.
+/// When a port ends, what its node sent and the switch still holds is dropped (it was never acknowledged), and so is
+/// what others sent to it; their credits come back. Everyone who was told of the node is told of its end, before
+/// anything else: requests on the way to it or dropped get no other answer than this [`Frame::NodeDown`]. A request to
+/// a node that is absent when it reaches its sender's switch is answered with
+/// [`Status::NodeDown`](telegraphos_wire::Status::NodeDown) in that node's name; a reply to an absent node is dropped,
+/// for nobody waits for it, and so is what another switch has sent on: its sender is being told.
 ///
 /// # Credits
 ///
@@ -94,30 +94,33 @@ pub struct State {
 ///
 /// # Multicasts
 ///
-/// A packet of [`Class::Reflected`] to [`MULTICAST`](telegraphos_wire::packet::MULTICAST) takes one credit of its sender and becomes one
-/// copy for each member of the group that its sender last named for its page ([`Frame::Group`]); for all members that are reached by the
-/// same trunk on the same layer together one packet, which names them. The copies join the lanes of their receivers at once, so each is
-/// in order with everything else from that sender to that receiver. The credit comes back when the last copy has left, or was dropped
-/// because its receiver left. An absent member is answered for as above. A copy carries the incarnation of its receiver at that
-/// moment as `target`: what waits in the switch while the receiver is reset is refused by its new life like any other packet that was
-/// meant for the old one. The switch does not know of which life of a member its sender thinks: see `docs/replication.md`.
+/// A packet of [`Class::Reflected`] to [`MULTICAST`](telegraphos_wire::packet::MULTICAST) takes one credit of its
+/// sender and becomes one copy for each member of the group that its sender last named for its page ([`Frame::Group`]);
+/// for all members that are reached by the same trunk on the same layer together one packet, which names them. The
+/// copies join the lanes of their receivers at once, so each is in order with everything else from that sender to that
+/// receiver. The credit comes back when the last copy has left, or was dropped because its receiver left. An absent
+/// member is answered for as above. A copy carries the incarnation of its receiver at that moment as `target`: what
+/// waits in the switch while the receiver is reset is refused by its new life like any other packet that was meant for
+/// the old one. The switch does not know of which life of a member its sender thinks: see `docs/replication.md`.
 ///
 /// What one node can make the switch hold is bounded: [`MAX_GROUPS`](telegraphos_wire::link::MAX_GROUPS) groups with
-/// [`MAX_MEMBERSHIPS`](telegraphos_wire::link::MAX_MEMBERSHIPS) members together; for each of its credits of the class one copy, or one
-/// answer, per node.
+/// [`MAX_MEMBERSHIPS`](telegraphos_wire::link::MAX_MEMBERSHIPS) members together; for each of its credits of the class
+/// one copy, or one answer, per node.
 ///
 /// # Trunks
 ///
-/// A switch that is [part of a topology](Part) has trunks to others ([`Event::TrunkOpened`]). What a node sends follows its route; what
-/// is known of a node follows all its routes, which form a tree, behind what the node sent before. When a trunk breaks, the nodes beyond
-/// it are down for everyone on this side, and the other way round; since a route back is the same trunks, both ends of every pair that
-/// the trunk joined are told. When it is joined again, its *epoch* has grown, and with it the *session*, the sum of the epochs on the
-/// way, of everything beyond. Like incarnations, epochs begin above those of an earlier life of the switch
-/// ([`SwitchConfig::base_incarnation`]), since both ends may have forgotten the trunk. The last switch adds the session to the incarnations that it tells its nodes, in the bits above the
-/// count of resets, and to those in packets: to a node, a peer that was cut off comes back like one that was restarted, and
-/// what was sent before the cut is refused like what was meant for an earlier life.
+/// A switch that is [part of a topology](Part) has trunks to others ([`Event::TrunkOpened`]). What a node sends follows
+/// its route; what is known of a node follows all its routes, which form a tree, behind what the node sent before. When
+/// a trunk breaks, the nodes beyond it are down for everyone on this side, and the other way round; since a route back
+/// is the same trunks, both ends of every pair that the trunk joined are told. When it is joined again, its *epoch* has
+/// grown, and with it the *session*, the sum of the epochs on the way, of everything beyond. Like incarnations, epochs
+/// begin above those of an earlier life of the switch ([`SwitchConfig::base_incarnation`]), since both ends may have
+/// forgotten the trunk. The last switch adds the session to the incarnations that it tells its nodes, in the bits above
+/// the count of resets, and to those in packets: to a node, a peer that was cut off comes back like one that was
+/// restarted, and what was sent before the cut is refused like what was meant for an earlier life.
 ///
-/// Replies leave the credits of the trunk when they reach their node's switch, for the node takes them in any case (SPEC I13).
+/// Replies leave the credits of the trunk when they reach their node's switch, for the node takes them in any case
+/// (SPEC I13).
 #[derive(Clone, Debug)]
 pub struct Switch {
     config: SwitchConfig,

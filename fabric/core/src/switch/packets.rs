@@ -124,7 +124,8 @@ impl Switch {
         Ok(())
     }
 
-    /// A node that sends more replies than it can have been asked for is thrown out; what other switches send on is bounded by credits.
+    /// A node that sends more replies than it can have been asked for is thrown out; what other switches send on is
+    /// bounded by credits.
     fn check_replies(&mut self, place: Place, reply: &Packet, to: Place, class: Class) -> Result<(), Violation> {
         if class != Class::Reply || place >= self.nodes_here || self.config.has(Bug::UnlimitedReplies) {
             return Ok(());
@@ -291,8 +292,8 @@ impl Switch {
         }
     }
 
-    /// A packet whose destination is not there: a request of a node of this switch gets its answer from the switch. A reply is dropped,
-    /// and so is what came by a trunk: its sender is being told that the destination is down.
+    /// A packet whose destination is not there: a request of a node of this switch gets its answer from the switch. A
+    /// reply is dropped, and so is what came by a trunk: its sender is being told that the destination is down.
     fn absent(&mut self, place: Place, class: Class, packet: &Packet) {
         let answered = class != Class::Reply && !self.config.has(Bug::SwallowUnanswered);
         match answer(packet) {
@@ -357,7 +358,8 @@ impl Switch {
         self.gone(paid);
     }
 
-    /// A packet, or one copy of a multicast, is in the switch no more: when it was the last, its credit is owed to whom it came from.
+    /// A packet, or one copy of a multicast, is in the switch no more: when it was the last, its credit is owed to whom
+    /// it came from.
     pub(super) fn gone(&mut self, paid: Option<Paid>) {
         let Some(Paid { place, channel, multicast }) = paid else { return };
         let place = usize::from(place);

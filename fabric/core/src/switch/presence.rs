@@ -10,8 +10,8 @@ use crate::neighbour::{Kind, session_part};
 use crate::{Action, Bug};
 
 impl Switch {
-    /// A node has joined, was reset, or can be reached again: everyone whom its routes lead to from here is told, behind what it sent
-    /// before.
+    /// A node has joined, was reset, or can be reached again: everyone whom its routes lead to from here is told,
+    /// behind what it sent before.
     pub(super) fn arrived(&mut self, node: NodeId, incarnation: u64, session: u64, out: &mut Vec<Action>) {
         let presence = Presence { up: true, incarnation, session };
         let again = match self.state.presence.get_mut(usize::from(node)) {
@@ -78,8 +78,8 @@ impl Switch {
         self.touched.push(place);
     }
 
-    /// A node cannot be reached any more: what it sent is dropped, and everyone who was told of it is told of its end. Returns how many
-    /// packets were dropped.
+    /// A node cannot be reached any more: what it sent is dropped, and everyone who was told of it is told of its end.
+    /// Returns how many packets were dropped.
     pub(super) fn lose(&mut self, node: NodeId) -> u64 {
         if let Some(presence) = self.state.presence.get_mut(usize::from(node)) {
             presence.up = false;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A switch as it is between two events, to be continued elsewhere: what a capture begins with that begins amid traffic.
+//! A switch as it is between two events, to be continued elsewhere: what a capture begins with that begins amid
+//! traffic.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,8 @@ use super::{State, Switch};
 use crate::neighbour::Kind;
 use crate::{Attached, SwitchConfig};
 
-/// What a switch of the same configuration needs to continue: the protocol state, and when things were seen. Counters are not in it.
+/// What a switch of the same configuration needs to continue: the protocol state, and when things were seen. Counters
+/// are not in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
     state: State,

@@ -156,7 +156,8 @@ impl Switch {
         for place in 0..self.state.neighbours.len() {
             let Some(neighbour) = self.neighbour(place) else { continue };
             let port = neighbour.port;
-            // Its credits may be in packets that wait for a node which keeps its own: that is for the other switch to find out first.
+            // Its credits may be in packets that wait for a node which keeps its own: that is for the other switch to
+            // find out first.
             let times = if neighbour.is_trunk() && !self.config.has(Bug::BlameTrunk) { 2 } else { 1 };
             let limit = limit.saturating_mul(times);
             let starved = PROMPT.map(|class| (class, neighbour.starved(class)));

@@ -79,8 +79,8 @@ impl Switch {
         if credits.contains(&0) {
             return refused(self, Refusal::Protocol, 0, 1, false, out);
         }
-        // Both ends must come to the same epoch, and each connection to another: one that was greeted before another was joined would
-        // have its epoch.
+        // Both ends must come to the same epoch, and each connection to another: one that was greeted before another
+        // was joined would have its epoch.
         let now = self.state.epochs.get(place - self.nodes_here).copied().unwrap_or(0);
         if sent != now && !self.config.has(Bug::JoinStale) {
             return refused(self, Refusal::Handshake, sent, now, false, out);
@@ -158,8 +158,8 @@ impl Switch {
         }
     }
 
-    /// Whether the switch at the other end of a trunk, if it does what it should, sends what is for this destination by this trunk and on
-    /// this layer.
+    /// Whether the switch at the other end of a trunk, if it does what it should, sends what is for this destination by
+    /// this trunk and on this layer.
     fn comes_right(&self, trunk: TrunkId, layer: u8, source: NodeId, destination: NodeId) -> Result<(), Violation> {
         let Some(Part { topology, switch: here }) = &self.config.part else { return Ok(()) };
         let route = topology.switch_of(source).zip(topology.switch_of(destination));
@@ -220,7 +220,8 @@ impl Switch {
             return Err(Violation::Astray(packet.src));
         }
         if !up || astray {
-            // A reply that has passed the news of its sender: nobody waits for it. Or a lie that an honest switch has sent on.
+            // A reply that has passed the news of its sender: nobody waits for it. Or a lie that an honest switch has
+            // sent on.
             self.gone(Some(paid));
             self.count_lost(place, class);
             return Ok(());

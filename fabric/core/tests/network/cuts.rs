@@ -9,7 +9,8 @@ use crate::ledger::State;
 use crate::schedule::topology;
 use crate::world::{Network, Settings};
 
-/// While a request of node 0 to the last node is on its way to its switch, something happens that cuts it off for a moment.
+/// While a request of node 0 to the last node is on its way to its switch, something happens that cuts it off for a
+/// moment.
 fn late(
     shape: &str,
     nodes: u32,

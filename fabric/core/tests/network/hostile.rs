@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Neighbours that lie: whatever frames come by a link or a trunk, the switch agrees with itself, only the liar is thrown out, and when
-//! it is gone everything is as before.
+//! Neighbours that lie: whatever frames come by a link or a trunk, the switch agrees with itself, only the liar is
+//! thrown out, and when it is gone everything is as before.
 
 use fabric_topology::TrunkId;
 use proptest::prelude::*;
@@ -144,8 +144,9 @@ proptest! {
     }
 }
 
-/// A packet from switch 0 to node 3, whose route does not cross switches 1 and 2. Switch 1 knows that switch 0 does not send that; switch
-/// 2 cannot know that about switch 1, and sends it on; it ends at switch 3, which does not blame switch 2.
+/// A packet from switch 0 to node 3, whose route does not cross switches 1 and 2. Switch 1 knows that switch 0 does not
+/// send that; switch 2 cannot know that about switch 1, and sends it on; it ends at switch 3, which does not blame
+/// switch 2.
 #[test]
 fn a_packet_off_its_route_is_blamed_on_its_source_or_on_nobody() {
     let body = Body::WriteAck { status: Status::Ok };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What has become of each request: the truth that nodes are told from.
 //!
-//! An *era* is what a node was told of a peer once: from a `NodeUp` to the next news of that peer. A request is sent in an era of its
-//! sender (what that knows of the receiver) and performed in an era of its receiver (what that knows of the sender), each in a life of
-//! the node. What is performed in one era was sent in one era, and the other way round; otherwise a packet would have come from before a
-//! cut, a restart or a reset to somebody who had been told of it.
+//! An *era* is what a node was told of a peer once: from a `NodeUp` to the next news of that peer. A request is sent in
+//! an era of its sender (what that knows of the receiver) and performed in an era of its receiver (what that knows of
+//! the sender), each in a life of the node. What is performed in one era was sent in one era, and the other way round;
+//! otherwise a packet would have come from before a cut, a restart or a reset to somebody who had been told of it.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,8 @@ impl Ledger {
         self.count("performed");
         let entry = &self.entries[&(tag, to)];
         let pair = Pair { from: entry.from, to };
-        // Copies of a multicast are for whoever is a member when they leave the last switch; a node and itself do not lose each other.
+        // Copies of a multicast are for whoever is a member when they leave the last switch; a node and itself do not
+        // lose each other.
         if entry.multicast || entry.from == to {
             return Ok(());
         }

@@ -9,8 +9,8 @@
 //!   deadlock, fairness, silence, hostile    chosen situations
 //! ```
 //!
-//! A failure prints its seed and its smallest schedule: `TELEGRAPHOS_SEED=n cargo test -p switch-core --test network` replays it;
-//! `TELEGRAPHOS_SCALE=full` checks more of them.
+//! A failure prints its seed and its smallest schedule: `TELEGRAPHOS_SEED=n cargo test -p switch-core --test network`
+//! replays it; `TELEGRAPHOS_SCALE=full` checks more of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 #[path = "../common/mod.rs"]

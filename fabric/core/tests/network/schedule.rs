@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Random schedules, from a seed: what the nodes do, when the pipes move, and what breaks. A schedule that fails is made as short as
-//! it still fails.
+//! Random schedules, from a seed: what the nodes do, when the pipes move, and what breaks. A schedule that fails is
+//! made as short as it still fails.
 
 use fabric_topology::{SwitchId, Topology, TrunkId};
 use switch_core::Bug;
@@ -10,8 +10,8 @@ use telegraphos_wire::{Class, NodeId};
 use crate::common::{Failure, fail};
 use crate::world::{Network, Settings};
 
-/// One thing that happens. Pipes are given by any number, which is brought into range: so a schedule keeps its sense when it is
-/// shortened.
+/// One thing that happens. Pipes are given by any number, which is brought into range: so a schedule keeps its sense
+/// when it is shortened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     Join(NodeId),

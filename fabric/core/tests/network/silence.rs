@@ -52,8 +52,8 @@ fn late_clock(bug: Option<Bug>) -> Result<(), Failure> {
     pass(&mut network, &mut now, 4 * SILENCE)
 }
 
-/// Switch 1 of three hangs. Its neighbours find out, and what was asked of it or beyond ends. When it goes on, it blames nobody for the
-/// time in which it heard nothing.
+/// Switch 1 of three hangs. Its neighbours find out, and what was asked of it or beyond ends. When it goes on, it
+/// blames nobody for the time in which it heard nothing.
 fn hung_switch(hangs: u64, bug: Option<Bug>) -> Result<(), Failure> {
     let mut network = network("mesh:3x1", 3, bug)?;
     let mut now = 0;
@@ -84,8 +84,8 @@ fn hung_switch(hangs: u64, bug: Option<Bug>) -> Result<(), Failure> {
     network.heal()
 }
 
-/// A node that reads and answers probes, but gives no credit back of one class while packets wait: thrown out by its own switch, unless it
-/// is the class of elements. What others wait for meanwhile behind its packets comes then.
+/// A node that reads and answers probes, but gives no credit back of one class while packets wait: thrown out by its
+/// own switch, unless it is the class of elements. What others wait for meanwhile behind its packets comes then.
 fn keeps_credits(class: Class, bug: Option<Bug>) -> Result<Vec<(Attached, Violation)>, Failure> {
     let mut network = network("mesh:2x1", 4, bug)?;
     let mut now = 0;

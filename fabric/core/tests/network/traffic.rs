@@ -13,7 +13,8 @@ use crate::world::{Network, Settings};
 
 type Backlog = VecDeque<(NodeId, Class)>;
 
-/// Every node sends what it has to as soon as it may, until all is sent and nothing moves. The pipes move in step, or by chance.
+/// Every node sends what it has to as soon as it may, until all is sent and nothing moves. The pipes move in step, or
+/// by chance.
 fn drive(network: &mut Network, mut backlogs: Vec<Backlog>, chance: Option<Rng>) -> Result<(), Failure> {
     let mut chance = chance;
     for step in 0.. {
@@ -102,8 +103,9 @@ fn one_layer_deadlocks_on_a_ring() {
     }
 }
 
-/// The deadlock of SPEC E12: queues at both ends are full and take no more elements, while each node loads from the other. Elements fill
-/// everything up to their senders; loads and stores go on as if they were not there. When the queues are emptied, nothing is lost.
+/// The deadlock of SPEC E12: queues at both ends are full and take no more elements, while each node loads from the
+/// other. Elements fill everything up to their senders; loads and stores go on as if they were not there. When the
+/// queues are emptied, nothing is lost.
 fn stopped_queues(shape: &str, nodes: u32, credits: u32, bug: Option<Bug>) -> Result<(), Failure> {
     let mut network = Network::whole(topology(shape, nodes), Settings::new(credits, credits, bug))?;
     let count = nodes as usize;
@@ -212,8 +214,8 @@ fn fair(shape: &str, nodes: u32, credits: u32, bug: Option<Bug>) -> Result<f64, 
 const HOT_SPOTS: [(&str, u32); 6] =
     [("star", 8), ("mesh:2x1", 8), ("mesh:4x1", 12), ("tree:2x2", 12), ("mesh:4x4", 16), ("torus:5x1", 10)];
 
-/// Trunks have credits for at least two packets of each node that sends by them. With fewer, not every sender has a packet in the
-/// switch when its turn comes, and those that are nearer get more.
+/// Trunks have credits for at least two packets of each node that sends by them. With fewer, not every sender has a
+/// packet in the switch when its turn comes, and those that are nearer get more.
 #[test]
 fn a_hot_spot_is_shared_fairly_across_trunks() {
     for (shape, nodes) in HOT_SPOTS {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Switches, nodes, and the connections between them: pipes of frames that are slow, that break at any moment, and whose ends learn of
-//! it at different times.
+//! Switches, nodes, and the connections between them: pipes of frames that are slow, that break at any moment, and
+//! whose ends learn of it at different times.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -563,7 +563,8 @@ impl Network {
     pub(crate) fn heal(&mut self) -> Result<(), Failure> {
         self.raise()?;
         self.rest()?;
-        // Those who were refused, because their switch had not noticed that they had gone; trunks whose ends called each other at once.
+        // Those who were refused, because their switch had not noticed that they had gone; trunks whose ends called
+        // each other at once.
         self.raise()?;
         self.rest()?;
         if let Some(trunk) = (0..self.topology.trunks().len() as TrunkId).find(|trunk| !self.trunk_up(*trunk)) {

@@ -300,8 +300,8 @@ impl World {
         Ok(())
     }
 
-    /// A node has no more credits than the switch has places for its packets, and a node without credits has all of them in packets
-    /// that wait. A multicast is one packet as long as any copy of it waits.
+    /// A node has no more credits than the switch has places for its packets, and a node without credits has all of
+    /// them in packets that wait. A multicast is one packet as long as any copy of it waits.
     fn credits_add_up(&self) -> Result<(), Failure> {
         for (node, hib) in self.hibs.iter().enumerate() {
             if hib.port.is_none() || hib.joined_as == 0 {

@@ -27,8 +27,8 @@ impl Clock {
         77 + u64::try_from(self.0.elapsed().as_micros()).unwrap()
     }
 
-    /// Sleeps until one of the descriptors is readable or one of the deadlines has passed, for a moment at the most: which are
-    /// readable.
+    /// Sleeps until one of the descriptors is readable or one of the deadlines has passed, for a moment at the most:
+    /// which are readable.
     pub(crate) fn sleep(&self, fds: &[BorrowedFd<'_>], deadlines: &[Option<u64>]) -> Vec<bool> {
         let until = deadlines.iter().flatten().min();
         let wait = until.map_or(MOMENT, |at| Duration::from_micros(at.saturating_sub(self.now())).min(MOMENT));

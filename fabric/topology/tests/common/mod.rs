@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The promises of a topology, checked the slow way: every route is walked. Nothing here is shared with [`Topology::check`].
+//! The promises of a topology, checked the slow way: every route is walked. Nothing here is shared with
+//! [`Topology::check`].
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,8 +65,8 @@ pub(crate) struct Totals {
     pub(crate) dependencies: usize,
 }
 
-/// Walks every route and checks: as short as can be, the same trunks back, each part a route, the tree of each source, layers in
-/// range, no cycle of channels.
+/// Walks every route and checks: as short as can be, the same trunks back, each part a route, the tree of each source,
+/// layers in range, no cycle of channels.
 pub(crate) fn promises(t: &Topology) -> Result<Totals, String> {
     let switches = t.switches();
     let mut waits: BTreeMap<Channel, BTreeSet<Channel>> = BTreeMap::new();

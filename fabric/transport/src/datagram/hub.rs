@@ -62,7 +62,8 @@ pub(super) struct Hub {
     pub(super) now: u64,
 }
 
-/// Whose account an address is on: a host's, by its IPv4 address or its IPv6 network of 64 bits; all sockets of this host have one.
+/// Whose account an address is on: a host's, by its IPv4 address or its IPv6 network of 64 bits; all sockets of this
+/// host have one.
 fn origin(address: &SocketAddrAny) -> u64 {
     match SocketAddr::try_from(address.clone()).map(|address| address.ip().to_canonical()) {
         Ok(IpAddr::V4(four)) => u64::from(u32::from(four)),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RDP over datagram sockets: `udp:` and `unix-datagram:`. The protocol is `rdp-core`; here are sockets, descriptors and random
-//! numbers.
+//! RDP over datagram sockets: `udp:` and `unix-datagram:`. The protocol is `rdp-core`; here are sockets, descriptors
+//! and random numbers.
 //!
 //! ```text
 //!   client.rs   DatagramTransport ── Connection ── Datagrams (connected socket, faults)
@@ -10,8 +10,8 @@
 //!               AcceptedTransport ┘
 //! ```
 //!
-//! The side that is called has one socket for all its connections. Whichever of them (or the acceptor) is asked for bytes takes all
-//! that came out of the socket, hands it to the connections it is for, and wakes those (`wake.rs`).
+//! The side that is called has one socket for all its connections. Whichever of them (or the acceptor) is asked for
+//! bytes takes all that came out of the socket, hands it to the connections it is for, and wakes those (`wake.rs`).
 
 mod address;
 mod client;
@@ -36,7 +36,8 @@ use crate::{Datagrams, Options, Received, TransportStatistics};
 
 /// Payload of a segment over UDP: with its header and those of UDP and IPv6, it fits a frame of Ethernet.
 const UDP_MTU: u16 = 1400;
-/// Over Unix sockets there is no frame; a socket takes few datagrams (`net.unix.max_dgram_qlen`, often 10), so that they are larger.
+/// Over Unix sockets there is no frame; a socket takes few datagrams (`net.unix.max_dgram_qlen`, often 10), so that
+/// they are larger.
 const UNIX_MTU: u16 = 8192;
 /// When to try again what a socket did not take, microseconds.
 const RETRY: u64 = 200;
@@ -95,8 +96,8 @@ fn outcome(connection: &mut Connection, buffer: &mut [u8], address: &DatagramAdd
     }
 }
 
-/// Gives bytes to a connection: how many were taken. If it is over, which [`outcome`] tells, all of them, for nobody: nobody should
-/// wait for room.
+/// Gives bytes to a connection: how many were taken. If it is over, which [`outcome`] tells, all of them, for nobody:
+/// nobody should wait for room.
 fn give(connection: &mut Connection, bytes: &[u8]) -> usize {
     match connection.state() {
         State::Ended(_) => bytes.len(),

@@ -16,8 +16,8 @@ use crate::{
     Acceptor, AcceptorStatistics, DatagramAddress, OpenError, Options, Received, Transport, TransportStatistics,
 };
 
-/// Where RDP connections of others come in. As long as it lives it must be served, for its connections' sake too: peers that
-/// are setting up a connection, and what connections whose transport was dropped have not delivered.
+/// Where RDP connections of others come in. As long as it lives it must be served, for its connections' sake too: peers
+/// that are setting up a connection, and what connections whose transport was dropped have not delivered.
 #[derive(Debug)]
 pub struct DatagramAcceptor {
     hub: SharedHub,

@@ -104,8 +104,8 @@ impl Socket {
         Err(OpenError::connect(address, failed, "is there a route to this host?"))
     }
 
-    /// The kernel gives it a name without a file, by which it is answered; being connected, it takes datagrams of the socket at
-    /// `path` only.
+    /// The kernel gives it a name without a file, by which it is answered; being connected, it takes datagrams of the
+    /// socket at `path` only.
     pub(super) fn unix(address: &DatagramAddress, path: &std::path::Path, longest: usize) -> Result<Socket, OpenError> {
         let failed = |e: Errno| {
             let hint = match e {

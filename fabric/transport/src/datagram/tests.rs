@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fabric's `tests/conformance.rs` does not ask of every transport: restarts, silence, many peers of one socket, strangers.
+//! What the fabric's `tests/conformance.rs` does not ask of every transport: restarts, silence, many peers of one
+//! socket, strangers.
 
 use std::os::fd::BorrowedFd;
 

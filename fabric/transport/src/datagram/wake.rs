@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A descriptor that is readable when the socket is, or when somebody says so: another connection took our bytes out of the shared
-//! socket, or bytes are left that the socket does not show any more.
+//! A descriptor that is readable when the socket is, or when somebody says so: another connection took our bytes out of
+//! the shared socket, or bytes are left that the socket does not show any more.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

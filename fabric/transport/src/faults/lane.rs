@@ -53,7 +53,8 @@ impl Lane {
         self.waiting.is_empty() && self.held.is_empty()
     }
 
-    /// A datagram that passes without a fault, for which the dice are thrown all the same. Only while nothing is on its way.
+    /// A datagram that passes without a fault, for which the dice are thrown all the same. Only while nothing is on its
+    /// way.
     pub(super) fn pass(&mut self) {
         self.number += 1;
         for _ in 0..THROWS {

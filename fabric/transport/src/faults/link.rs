@@ -184,7 +184,8 @@ impl LinkFaults {
         *lock(&self.0.plan)
     }
 
-    /// Changes what is wrong. What is on its way keeps its delay, unless the link goes down. May be called from any thread.
+    /// Changes what is wrong. What is on its way keeps its delay, unless the link goes down. May be called from any
+    /// thread.
     pub fn set(&self, plan: FaultPlan) {
         // All under one lock: who has seen the version, and then the plan, can hush the bell that was rung for it.
         let mut locked = lock(&self.0.plan);

@@ -109,7 +109,8 @@ impl Schedule {
         self.events.get(self.next).map(|event| event.at)
     }
 
-    /// Makes the changes that are due `elapsed` microseconds after the start, and gives them; and those names that no link has.
+    /// Makes the changes that are due `elapsed` microseconds after the start, and gives them; and those names that no
+    /// link has.
     pub fn apply(&mut self, elapsed: u64, faults: &Faults) -> (&[Scheduled], Vec<UnknownLink>) {
         let first = self.next;
         let mut unknown = Vec::new();

@@ -14,8 +14,9 @@ use crate::{Acceptor, Received, Transport, TransportStatistics};
 /// Bytes taken from below at once.
 const BATCH: usize = 64 << 10;
 
-/// A reliable transport with faults. Latency, jitter and rate delay its bytes. It cannot lose, change, double or reorder any, nor be
-/// down and stay connected: in the place of these the connection is reset, the bytes ahead of the fault being lost with it.
+/// A reliable transport with faults. Latency, jitter and rate delay its bytes. It cannot lose, change, double or
+/// reorder any, nor be down and stay connected: in the place of these the connection is reset, the bytes ahead of the
+/// fault being lost with it.
 #[derive(Debug)]
 pub struct FaultyTransport<T> {
     /// None once reset.

@@ -12,7 +12,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 /// Nobody can change the length of a file with these, so no access to its mapping can fault.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-/// The file system of a plain memfd. One of huge pages could be out of them at the first touch, which kills the process.
+/// The file system of a plain memfd. One of huge pages could be out of them at the first touch, which kills the
+/// process.
 const TMPFS: u64 = 0x0102_1994;
 
 /// A shared mapping of a whole sealed memfd.
@@ -63,8 +64,9 @@ impl Memory {
     pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
         // Offsets are constants of this crate, below the smallest length there is.
         assert!(offset % 4 == 0 && offset + 4 <= self.len);
-        // SAFETY: within the mapping, which lives as long as `self`, starts at a page and is never shrunk (sealed); aligned; this word
-        // is accessed by atomic operations only, here and, if it is honest, in the peer. Any bits are a valid u32.
+        // SAFETY: within the mapping, which lives as long as `self`, starts at a page and is never shrunk (sealed);
+        // aligned; this word is accessed by atomic operations only, here and, if it is honest, in the peer. Any bits
+        // are a valid u32.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
@@ -72,16 +74,17 @@ impl Memory {
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
         // The rings cut at their end and have power-of-two lengths; see `Half`.
         assert!(offset <= self.len && bytes.len() <= self.len - offset);
-        // SAFETY: within the mapping; no reference to these bytes ever exists, so `bytes` is elsewhere. An honest peer does not access
-        // them before our Release store of the index; what a dishonest one does to them can only garble what it gets itself.
+        // SAFETY: within the mapping; no reference to these bytes ever exists, so `bytes` is elsewhere. An honest peer
+        // does not access them before our Release store of the index; what a dishonest one does to them can only garble
+        // what it gets itself.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len()) }
     }
 
     /// Copies from `offset` to `buffer`.
     pub(super) fn read(&self, offset: usize, buffer: &mut [u8]) {
         assert!(offset <= self.len && buffer.len() <= self.len - offset);
-        // SAFETY: as for `write`; an honest peer has not written here since the Release store that our Acquire load has read, and a
-        // dishonest one can only make the bytes arbitrary, which bytes from it are anyway.
+        // SAFETY: as for `write`; an honest peer has not written here since the Release store that our Acquire load has
+        // read, and a dishonest one can only make the bytes arbitrary, which bytes from it are anyway.
         unsafe { std::ptr::copy_nonoverlapping(self.base.as_ptr().add(offset), buffer.as_mut_ptr(), buffer.len()) }
     }
 }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared-memory rings between processes of one host: a batch of bytes crosses without a system call while the other side is awake.
+//! Shared-memory rings between processes of one host: a batch of bytes crosses without a system call while the other
+//! side is awake.
 //!
-//! A Unix stream socket is the meeting place. The acceptor makes the memory (one ring for each direction, sealed against shrinking)
-//! and sends its descriptor with the greeting; after that the socket carries *bells*, single bytes that wake, and its end is the end
-//! of the connection, which is how the death of a process is noticed. Bells go through the socket and not through eventfds because a
-//! descriptor shared with the peer has its flags shared too: a peer that made an eventfd blocking could stop us in a write for ever.
+//! A Unix stream socket is the meeting place. The acceptor makes the memory (one ring for each direction, sealed
+//! against shrinking) and sends its descriptor with the greeting; after that the socket carries *bells*, single bytes
+//! that wake, and its end is the end of the connection, which is how the death of a process is noticed. Bells go
+//! through the socket and not through eventfds because a descriptor shared with the peer has its flags shared too: a
+//! peer that made an eventfd blocking could stop us in a write for ever.
 //!
-//! `protocol.rs` says when a bell is rung, and shows that none is missing. Here they are counted: each time one of our two flags was
-//! cleared, exactly one byte is due, and no more than what is due is ever read. So the socket stays readable as long as `receive` has
-//! not said `Nothing`, and a peer that rings without being asked is thrown out instead of keeping us awake.
+//! `protocol.rs` says when a bell is rung, and shows that none is missing. Here they are counted: each time one of our
+//! two flags was cleared, exactly one byte is due, and no more than what is due is ever read. So the socket stays
+//! readable as long as `receive` has not said `Nothing`, and a peer that rings without being asked is thrown out
+//! instead of keeping us awake.
 
 mod memory;
 mod protocol;
@@ -36,7 +39,8 @@ const MAGIC: [u8; 8] = *b"tg-ring1";
 const GREETING: usize = 12;
 /// Bytes before the rings: the words, and the rest of a page.
 const HEAD: usize = 4096;
-/// Bytes of the words of one direction. What different sides write is in different cache lines, and in different pairs of them.
+/// Bytes of the words of one direction. What different sides write is in different cache lines, and in different pairs
+/// of them.
 const WORDS: usize = 256;
 /// Connections that have gone before they were greeted, passed over in one call.
 const GONE: usize = 16;

@@ -8,7 +8,8 @@
 //! | `asleep` | consumer sets it, producer clears it | the consumer has seen the ring empty: ring its bell for the next bytes |
 //! | `wanting` | producer sets it, consumer clears it | the producer has seen the ring full: ring its bell for room |
 //!
-//! Bytes are copied before the Release store of `tail`, and read after the Acquire load of it; the same for room and `head`.
+//! Bytes are copied before the Release store of `tail`, and read after the Acquire load of it; the same for room and
+//! `head`.
 //!
 //! Sleeping is the pattern of two flags, each side writing its own and then reading the other's:
 //!
@@ -19,12 +20,13 @@
 //!     tail = head? then sleep           swap(asleep, 0) = 1? then ring
 //! ```
 //!
-//! The fences are totally ordered. If the consumer's is first, the producer sees `asleep`; if the producer's is, the consumer sees the
-//! new `tail`. So at least one of them notices, and the swap makes it one bell for each time that `asleep` was set. Until it is set
-//! again, the producer makes no system call. The same with `head` for `tail` and `wanting` for `asleep`.
+//! The fences are totally ordered. If the consumer's is first, the producer sees `asleep`; if the producer's is, the
+//! consumer sees the new `tail`. So at least one of them notices, and the swap makes it one bell for each time that
+//! `asleep` was set. Until it is set again, the producer makes no system call. The same with `head` for `tail` and
+//! `wanting` for `asleep`.
 //!
-//! The peer may be dishonest. Every index of its is checked to leave between 0 and `capacity` bytes, and only that is relied upon. Its
-//! flags can cost or save bells, which harms only the connection to it.
+//! The peer may be dishonest. Every index of its is checked to leave between 0 and `capacity` bytes, and only that is
+//! relied upon. Its flags can cost or save bells, which harms only the connection to it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -176,8 +178,8 @@ impl Side {
         self.checked(words.tail.load(Ordering::Acquire).wrapping_sub(self.own))
     }
 
-    /// `n` bytes have been taken out. Whether the producer is to be woken, `left` bytes being left: at half-full, so that it does not
-    /// run for each few bytes of room.
+    /// `n` bytes have been taken out. Whether the producer is to be woken, `left` bytes being left: at half-full, so
+    /// that it does not run for each few bytes of room.
     pub(super) fn take<W: Word>(&mut self, words: &Words<'_, W>, n: u32, left: u32) -> bool {
         self.own = self.own.wrapping_add(n);
         words.head.store(self.own, Ordering::Release);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Inputs worth beginning with: what the system itself says and reads. The example `corpus` writes them, a test compares.
+//! Inputs worth beginning with: what the system itself says and reads. The example `corpus` writes them, a test
+//! compares.
 #![allow(clippy::unwrap_used, reason = "what is made here is valid")]
 
 mod captures;

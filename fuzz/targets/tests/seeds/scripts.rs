@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scripts for the target `hib`: what drivers and processes of two nodes do. They are made by doing it, since later commands carry what earlier
-//! ones have returned.
+//! Scripts for the target `hib`: what drivers and processes of two nodes do. They are made by doing it, since later
+//! commands carry what earlier ones have returned.
 
 use std::ops::Range;
 

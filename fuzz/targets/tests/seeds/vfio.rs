@@ -87,7 +87,8 @@ fn probe() -> Vec<u8> {
     s.bytes
 }
 
-/// The guest's driver and a process: registers, an admin command in memory of a file, stores, loads, many stores in one message.
+/// The guest's driver and a process: registers, an admin command in memory of a file, stores, loads, many stores in one
+/// message.
 fn driver() -> Vec<u8> {
     // Each piece of so many bytes carries a file.
     let mut s = Stream::new(1 << 15);

@@ -38,8 +38,8 @@ impl BroadcastJoinBuilder {
         BroadcastJoinBuilder { join: self.join.secret(secret) }
     }
 
-    /// Makes a copy of the ring on this node, and takes a place in it. The first message is the first that the producer pushes after it
-    /// has noticed.
+    /// Makes a copy of the ring on this node, and takes a place in it. The first message is the first that the producer
+    /// pushes after it has noticed.
     pub fn open(self) -> Result<BroadcastConsumer> {
         BroadcastConsumer::of(Arc::new(self.join.open()?))
     }
@@ -154,8 +154,8 @@ impl BroadcastConsumer {
         Ok(self.try_pop_into(&mut message)?.then_some(message))
     }
 
-    /// Takes the next message into `message`, waiting for it by looking again, in growing steps: false at the end; past `timeout`
-    /// (`None`: never) [`Error::Pending`]. Fails with [`Error::Failed`] when the producer has gone without
+    /// Takes the next message into `message`, waiting for it by looking again, in growing steps: false at the end; past
+    /// `timeout` (`None`: never) [`Error::Pending`]. Fails with [`Error::Failed`] when the producer has gone without
     /// [finishing](crate::Broadcast::finish), unless SIGBUS is faster ([`Replicated`]).
     pub fn pop_into(&mut self, message: &mut Vec<u8>, timeout: Option<Duration>) -> Result<bool> {
         let mut backoff = Backoff::new(timeout);

@@ -21,8 +21,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Every consumer gets every message from its joining on, in order, once, and whole. The ring is bounded: the producer waits for the
-//! slowest, or goes on [without it](Broadcast::evict). Neither side makes system calls or gets interrupts; both look at memory.
+//! Every consumer gets every message from its joining on, in order, once, and whole. The ring is bounded: the producer
+//! waits for the slowest, or goes on [without it](Broadcast::evict). Neither side makes system calls or gets
+//! interrupts; both look at memory.
 //!
 //! | Module | What is in it |
 //! |---|---|

@@ -56,8 +56,8 @@ impl BroadcastBuilder {
         self
     }
 
-    /// Who may consume, as for a file: `0o600` (the default) admits processes of this user id, on any node, `0o606` everybody.
-    /// Consumers store to the segment, too: they are trusted not to disturb each other.
+    /// Who may consume, as for a file: `0o600` (the default) admits processes of this user id, on any node, `0o606`
+    /// everybody. Consumers store to the segment, too: they are trusted not to disturb each other.
     pub fn mode(mut self, mode: u32) -> Self {
         self.access.mode = Some(mode);
         self
@@ -142,8 +142,9 @@ impl Broadcast {
         }
     }
 
-    /// Becomes a consumer of the broadcast `name` whose producer is on node `producer`, another than this. A node has one copy, which
-    /// belongs to one process: further consumers there are its threads ([`BroadcastConsumer::another`]).
+    /// Becomes a consumer of the broadcast `name` whose producer is on node `producer`, another than this. A node has
+    /// one copy, which belongs to one process: further consumers there are its threads
+    /// ([`BroadcastConsumer::another`]).
     pub fn join(node: &Node, producer: NodeId, name: &str) -> BroadcastJoinBuilder {
         BroadcastJoinBuilder::new(node, producer, name)
     }
@@ -191,7 +192,8 @@ impl Broadcast {
         Ok(())
     }
 
-    /// Stores a message for all consumers, if the slowest leaves room for it: whether it has. A store for each 8 bytes, and one more.
+    /// Stores a message for all consumers, if the slowest leaves room for it: whether it has. A store for each 8 bytes,
+    /// and one more.
     pub fn try_push(&mut self, message: &[u8]) -> Result<bool> {
         let most = self.shape().message();
         if message.len() > most as usize {
@@ -210,16 +212,16 @@ impl Broadcast {
         self.wait(timeout, "room in", |this| this.try_push(message))
     }
 
-    /// Who consumes, by its place, and how many messages each has not taken yet, as far as it has told: each tells after a quarter of the
-    /// ring, and when there is nothing more.
+    /// Who consumes, by its place, and how many messages each has not taken yet, as far as it has told: each tells
+    /// after a quarter of the ring, and when there is nothing more.
     pub fn behind(&mut self) -> Result<Vec<(u32, u64)>> {
         self.producer.look(&*self.segment)?;
         let pushed = self.pushed();
         Ok(self.producer.wanted().map(|(place, next)| (place, pushed - next)).collect())
     }
 
-    /// Waits until there are `count` consumers at least: what is pushed then is for all of them. Past `timeout` (`None`: never)
-    /// [`Error::Pending`].
+    /// Waits until there are `count` consumers at least: what is pushed then is for all of them. Past `timeout`
+    /// (`None`: never) [`Error::Pending`].
     pub fn wait_consumers(&mut self, count: usize, timeout: Option<Duration>) -> Result<()> {
         self.wait(timeout, "consumers of", |this| Ok(this.behind()?.len() >= count))
     }
@@ -229,14 +231,16 @@ impl Broadcast {
         self.wait(timeout, "the consumers of", |this| Ok(this.behind()?.iter().all(|(_, behind)| *behind == 0)))
     }
 
-    /// Goes on without the consumer of that place, which is too slow, or dead: it will find out ([`Error::Evicted`]) before it takes a
-    /// message that has been overwritten. False if there is none. The place is free again when it has; that of a dead one is lost.
+    /// Goes on without the consumer of that place, which is too slow, or dead: it will find out ([`Error::Evicted`])
+    /// before it takes a message that has been overwritten. False if there is none. The place is free again when it
+    /// has; that of a dead one is lost.
     pub fn evict(&mut self, place: u32) -> Result<bool> {
         self.producer.evict(&*self.segment, place)
     }
 
-    /// Ends the broadcast: waits until all consumers have taken all messages and have left, which they do when they find the end. Past
-    /// `timeout` (`None`: never) it fails with [`Error::Pending`], and the rest lose what they have not taken.
+    /// Ends the broadcast: waits until all consumers have taken all messages and have left, which they do when they
+    /// find the end. Past `timeout` (`None`: never) it fails with [`Error::Pending`], and the rest lose what they have
+    /// not taken.
     pub fn finish(mut self, timeout: Option<Duration>) -> Result<()> {
         self.producer.end(&*self.segment)?;
         self.wait(timeout, "the last consumers of", |this| Ok(this.behind()?.is_empty()))?;

@@ -11,8 +11,8 @@
 //!   slots        data ..., commit = (1 + number) << 16 | bytes
 //! ```
 //!
-//! All there is to rely on: the stores of one writer into one page reach every copy in their order, and an atomic or quiet that
-//! has returned is in all copies. Hence
+//! All there is to rely on: the stores of one writer into one page reach every copy in their order, and an atomic or
+//! quiet that has returned is in all copies. Hence
 //!
 //! - a slot lies within one page, and its commit word is stored last: who finds it finds the data (no message is ever torn);
 //! - a consumer reads a slot before it says so in its place, and the producer reads that before it stores to the slot again;
@@ -82,7 +82,8 @@ pub trait Memory {
     /// Why an access fails.
     type Error;
 
-    /// Loads a word of this node's copy (acquire). It may miss this process's own last store, and the ring never asks for that.
+    /// Loads a word of this node's copy (acquire). It may miss this process's own last store, and the ring never asks
+    /// for that.
     fn load(&self, word: u32) -> Result<u64, Self::Error>;
 
     /// Stores a word (release), to all copies.
@@ -112,8 +113,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A ring of `slots` messages of at most `message` bytes for at most `consumers`; `None` if there can be none: `slots` is 1 to
-    /// 65536, `message` 1 to [`MESSAGE_MAX`], `consumers` 1 to [`CONSUMERS_MAX`].
+    /// A ring of `slots` messages of at most `message` bytes for at most `consumers`; `None` if there can be none:
+    /// `slots` is 1 to 65536, `message` 1 to [`MESSAGE_MAX`], `consumers` 1 to [`CONSUMERS_MAX`].
     pub fn new(slots: u32, message: u32, consumers: u32) -> Option<Shape> {
         if message == 0 || message > MESSAGE_MAX {
             return None;
@@ -271,7 +272,8 @@ impl Producer {
         Ok(true)
     }
 
-    /// Goes on without a consumer; false if that place is free. It will notice before it takes a message that is not whole.
+    /// Goes on without a consumer; false if that place is free. It will notice before it takes a message that is not
+    /// whole.
     pub fn evict<M: Memory>(&mut self, memory: &M, consumer: u32) -> Result<bool, M::Error> {
         match self.places.get_mut(consumer as usize) {
             Some(place @ Place::Taken(_)) => {
@@ -365,8 +367,8 @@ impl Consumer {
 
     /// Takes the next message into `message`.
     ///
-    /// The producer is told when a quarter of the ring has been read, and when there is nothing more to read: each telling is
-    /// a store to all copies.
+    /// The producer is told when a quarter of the ring has been read, and when there is nothing more to read: each
+    /// telling is a store to all copies.
     pub fn pop<M: Memory>(&mut self, memory: &M, message: &mut Vec<u8>) -> Result<Found, M::Error> {
         let next = match self.next {
             Some(next) => next,
@@ -418,7 +420,8 @@ impl Consumer {
 
     /// Gives the place up, also one that it was evicted from.
     pub fn leave<M: Memory>(self, memory: &M) -> Result<(), M::Error> {
-        // The producer may be assigning it just now: its atomic comes before this, and then it sees this, or behind it and fails.
+        // The producer may be assigning it just now: its atomic comes before this, and then it sees this, or behind it
+        // and fails.
         memory.store(self.shape.place(self.place), FREE)
     }
 }
@@ -704,7 +707,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
-        /// Every consumer gets every message from its joining on, once, in order, whole; the producer waits for the slowest.
+        /// Every consumer gets every message from its joining on, once, in order, whole; the producer waits for the
+        /// slowest.
         #[test]
         fn nothing_is_lost_torn_or_stuck(slots in 1u32..9, message in 1u32..60, places in 1u32..6, seed: u64, steps in steps()) {
             let shape = Shape::new(slots, message, places).unwrap();

@@ -9,7 +9,8 @@ use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
 functions! { BARRIERS;
-    /// Joins a barrier of count participants, the i-th on the i-th of nodes, as number me; mode as in tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time.
+    /// Joins a barrier of count participants, the i-th on the i-th of nodes, as number me; mode as in
+    /// tg_export_options. Waits for the others, at most so many nanoseconds. For one thread at a time.
     fn tg_barrier_join(
         node: *const Node, name: *const c_char, nodes: *const u16, count: u32, me: u32, mode: u32, nanoseconds: i64,
         barrier: *mut *mut Barrier
@@ -26,7 +27,8 @@ functions! { BARRIERS;
         }
     }
 
-    /// Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called again.
+    /// Waits for quiet, then for everybody; -EAGAIN after so many nanoseconds (negative: never); then it may be called
+    /// again.
     fn tg_barrier_wait(barrier: *mut Barrier, nanoseconds: i64) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.

@@ -8,7 +8,8 @@ use crate::{Broadcast, BroadcastConsumer, Node, Secret};
 use std::ffi::{c_char, c_int, c_void};
 
 functions! { BROADCASTS;
-    /// Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time.
+    /// Makes a broadcast of messages of at most message bytes, for at most consumers consumers, of which the slowest
+    /// may be slots messages behind; each may be 0 for 248, 16 and 64. For one thread at a time.
     fn tg_broadcast_create(
         node: *const Node, name: *const c_char, slots: u32, message: u32, consumers: u32, options: *const ExportOptions,
         broadcast: *mut *mut Broadcast
@@ -56,7 +57,8 @@ functions! { BROADCASTS;
         })
     }
 
-    /// Ends a broadcast: waits until all consumers have all messages and have left, -EAGAIN after so many nanoseconds (negative: never). It is gone in any case.
+    /// Ends a broadcast: waits until all consumers have all messages and have left, -EAGAIN after so many nanoseconds
+    /// (negative: never). It is gone in any case.
     fn tg_broadcast_finish(broadcast: *mut Broadcast, nanoseconds: i64) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -65,7 +67,8 @@ functions! { BROADCASTS;
         })
     }
 
-    /// Becomes a consumer of the broadcast of another node. The secret has 16 bytes, or is NULL. For one thread at a time.
+    /// Becomes a consumer of the broadcast of another node. The secret has 16 bytes, or is NULL. For one thread at a
+    /// time.
     fn tg_broadcast_join(
         node: *const Node, producer: u16, name: *const c_char, secret: *const u8, consumer: *mut *mut BroadcastConsumer
     ) -> c_int {

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 
 functions! { CONSUMERS;
-    /// Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE for a longer message, which is lost.
+    /// Takes the next message into size bytes at message, and stores its length: 1, or 0 at the end; -EAGAIN after so
+    /// many nanoseconds (negative: never), -EOVERFLOW when the producer has gone on without this consumer, -EMSGSIZE
+    /// for a longer message, which is lost.
     fn tg_consumer_pop(
         consumer: *mut BroadcastConsumer, message: *mut c_void, size: u32, length: *mut u32, nanoseconds: i64
     ) -> c_int {

@@ -24,7 +24,8 @@ record! { COUNT, "tg_count",
 }
 
 functions! { COUNTERS;
-    /// Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the writes-th store of this node there; 0 counts none.
+    /// Arms access counters for a page (64 KiB, from 0) of an import: an event at the reads-th load and at the
+    /// writes-th store of this node there; 0 counts none.
     fn tg_counter_arm(
         remote: *const Remote, page: u32, reads: u64, writes: u64, counter: *mut *mut PageCounter
     ) -> c_int {

@@ -32,7 +32,8 @@ pub(super) fn guard(action: impl FnOnce() -> Result<c_int>) -> c_int {
 }
 
 functions! { ERRORS;
-    /// Orders all earlier accesses of this thread before all later ones. It waits for nothing to arrive: that is tg_quiet.
+    /// Orders all earlier accesses of this thread before all later ones. It waits for nothing to arrive: that is
+    /// tg_quiet.
     fn tg_fence() -> () {
         crate::fence();
     }

@@ -155,8 +155,8 @@ macro_rules! functions {
     };
 }
 
-/// Functions that differ in the width of a word alone: `words! { TABLE: CALL(SUBJECT: TYPE); NAME(ARGUMENTS); ... }`. Each calls `CALL`
-/// with the subject, an offset, and the arguments of that width.
+/// Functions that differ in the width of a word alone: `words! { TABLE: CALL(SUBJECT: TYPE); NAME(ARGUMENTS); ... }`.
+/// Each calls `CALL` with the subject, an offset, and the arguments of that width.
 macro_rules! words {
     ($table:ident: $call:ident($subject:ident : $of:ty);
         $( $(#[doc = $doc:literal])* $name:ident($( $argument:ident : $type:ty ),*); )*

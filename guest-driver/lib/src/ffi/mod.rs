@@ -2,8 +2,8 @@
 //! The C interface: the same things as in Rust, with the same meaning.
 //!
 //! `include/telegraphos.h` is printed by [`header`] from the types the compiler knows, so the two cannot differ; a test
-//! compares the committed file. Functions return 0 or a negative errno, and never unwind into C: a panic, which would be
-//! a bug of this library, becomes `-ENOTRECOVERABLE`.
+//! compares the committed file. Functions return 0 or a negative errno, and never unwind into C: a panic, which would
+//! be a bug of this library, becomes `-ENOTRECOVERABLE`.
 //!
 //! ```text
 //! header      how each thing looks in C, and the text of the header
@@ -14,9 +14,9 @@
 //! # Safety
 //!
 //! What C promises, for all functions: a handle is NULL or came from this library and has not been closed; a string is
-//! NULL or ends with a zero byte; any other pointer is NULL or points to what its type says. NULL where something is needed is
-//! `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use; operations,
-//! barriers, broadcasts and their consumers are for one thread at a time. All of them keep their node open.
+//! NULL or ends with a zero byte; any other pointer is NULL or points to what its type says. NULL where something is
+//! needed is `-EINVAL`. Handles may be used by several threads at once, but closed by only one, after all other use;
+//! operations, barriers, broadcasts and their consumers are for one thread at a time. All of them keep their node open.
 
 #[macro_use]
 mod header;

@@ -44,7 +44,9 @@ functions! { BOARD;
         }
     }
 
-    /// The board that another process has opened, by a file descriptor inherited or received from it, which becomes the handle's, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share it, one at a time may use quiet, atomics and copies.
+    /// The board that another process has opened, by a file descriptor inherited or received from it, which becomes the
+    /// handle's, and is closed if this fails: for its queues, see tg_queue_attach. Of the processes that share it, one
+    /// at a time may use quiet, atomics and copies.
     fn tg_open_fd(fd: c_int, node: *mut *mut Node) -> c_int {
         // SAFETY: the caller's promise.
         unsafe {
@@ -104,7 +106,8 @@ functions! { QUIET;
 }
 
 functions! { LAUNCHES;
-    /// Orders what this node handle stores and launches from now on behind everything before, at whichever nodes; may wait for it.
+    /// Orders what this node handle stores and launches from now on behind everything before, at whichever nodes; may
+    /// wait for it.
     fn tg_fence_all(node: *const Node) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -129,7 +132,8 @@ functions! { LAUNCHES;
 }
 
 functions! { COMPLETIONS;
-    /// An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an element, or a negative errno. Who reads it looks at all of them. It ends with the handle.
+    /// An eventfd of the node handle that becomes readable when an armed operation is done or an armed queue has an
+    /// element, or a negative errno. Who reads it looks at all of them. It ends with the handle.
     fn tg_completions(node: *const Node) -> c_int {
         // SAFETY: the caller's promise.
         guard(|| Ok(unsafe { given(node, "the node")? }.completions()?.as_raw_fd()))
@@ -137,7 +141,8 @@ functions! { COMPLETIONS;
 }
 
 functions! { ERRORS;
-    /// Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative: for ever).
+    /// Waits until an import of this node handle has an error to report: 1, or 0 after so many milliseconds (negative:
+    /// for ever).
     fn tg_wait_error(node: *const Node, milliseconds: i64) -> c_int {
         guard(|| {
             let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);

@@ -136,7 +136,8 @@ unsafe fn wait(
 }
 
 words! { SWAP: swap(remote: *const Remote);
-    /// Fetch-and-store of a word at a multiple of 4: atomic with all other atomics here, loads and stores through windows, but not with locked instructions of the owner's processors. previous may be NULL.
+    /// Fetch-and-store of a word at a multiple of 4: atomic with all other atomics here, loads and stores through
+    /// windows, but not with locked instructions of the owner's processors. previous may be NULL.
     tg_swap32(value: u32, previous: *mut u32);
     /// See tg_swap32; the word lies at a multiple of 8.
     tg_swap64(value: u64, previous: *mut u64);
@@ -164,7 +165,8 @@ words! { COMPARE_SWAP: compare_swap(remote: *const Remote);
 }
 
 words! { SWAP_NBI: swap_nbi(remote: *const Remote);
-    /// tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only quiet tells of its end.
+    /// tg_swap32, not waited for. Ends with tg_operation_wait and tg_operation_free; operation may be NULL, then only
+    /// quiet tells of its end.
     tg_swap32_nbi(value: u32, operation: *mut *mut Operation<u64>);
     /// tg_swap64, not waited for; see tg_swap32_nbi.
     tg_swap64_nbi(value: u64, operation: *mut *mut Operation<u64>);
@@ -185,7 +187,9 @@ words! { COMPARE_SWAP_NBI: compare_swap_nbi(remote: *const Remote);
 }
 
 functions! { COPIES;
-    /// Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to tg_segment_remote); at least one of them is memory of this node, and they do not overlap. Returns when the data is there.
+    /// Copies length bytes, 1 to 16 MiB at any alignment, to an import from an import (or from and to
+    /// tg_segment_remote); at least one of them is memory of this node, and they do not overlap. Returns when the data
+    /// is there.
     fn tg_copy(destination: *const Remote, to: u64, source: *const Remote, from: u64, length: u64) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -215,7 +219,8 @@ functions! { OPERATIONS;
         guard(|| Ok(unsafe { given_alone(operation, "the operation")? }.is_done().into()))
     }
 
-    /// Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value takes an atomic's previous word, or is NULL.
+    /// Waits for an operation, -EAGAIN after so many nanoseconds (negative: never); then it may be called again. value
+    /// takes an atomic's previous word, or is NULL.
     fn tg_operation_wait(operation: *mut Operation<u64>, nanoseconds: i64, value: *mut u64) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { wait(operation, value, |o| o.wait(limit(nanoseconds))) }

@@ -8,7 +8,8 @@ use crate::{Error, Node, Queue, Result, Status};
 use std::ffi::{c_char, c_int};
 
 record! { QUEUE_OPTIONS, "tg_queue_options",
-    /// How to make a queue. All zeros, or NULL, means: for processes of the same user id, no secret, every node, 64 KiB per buffer, of 4-byte words, 16 buffers behind the first.
+    /// How to make a queue. All zeros, or NULL, means: for processes of the same user id, no secret, every node, 64 KiB
+    /// per buffer, of 4-byte words, 16 buffers behind the first.
     pub struct QueueOptions {
         /// Words per buffer: a power of two from 8 on, at most 64 KiB in all; 0 means those 64 KiB.
         pub words: u32,
@@ -105,7 +106,8 @@ functions! { QUEUES;
         }
     }
 
-    /// A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its mapping, by its tg_queue_handle.
+    /// A queue that another process has made through the same open file (tg_open_fd), or this one when it has lost its
+    /// mapping, by its tg_queue_handle.
     fn tg_queue_attach(node: *const Node, handle: u32, queue: *mut *mut Queue) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { give(queue, || Queue::attach(given(node, "the node")?, handle)) }
@@ -143,7 +145,8 @@ functions! { QUEUES;
         })
     }
 
-    /// Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there is none.
+    /// Takes the oldest element by a system call that does everything in the kernel, as a yardstick: 1, or 0 if there
+    /// is none.
     fn tg_queue_pop_in_kernel(queue: *const Queue, value: *mut u64) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { pop(queue, value, Queue::pop_in_kernel) }

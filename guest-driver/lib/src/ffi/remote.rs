@@ -89,7 +89,8 @@ pub(super) fn lock<M: LockMemory>(memory: &M, offset: u64, nanoseconds: i64, tic
 }
 
 functions! { IMPORTS;
-    /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has 16 bytes, or is NULL.
+    /// Imports a segment of a node for the rights TG_RIGHT_*; 0 means loads, stores, atomics and copies. The secret has
+    /// 16 bytes, or is NULL.
     fn tg_import(
         node: *const Node, id: u16, name: *const c_char, rights: u16, secret: *const u8, remote: *mut *mut Remote
     ) -> c_int {
@@ -142,7 +143,8 @@ words! { PUT: put(remote: *const Remote);
 }
 
 words! { GET: get(remote: *const Remote);
-    /// Loads with one instruction, behind all earlier stores to that node. All ones may mean that it failed: see tg_state_of.
+    /// Loads with one instruction, behind all earlier stores to that node. All ones may mean that it failed: see
+    /// tg_state_of.
     tg_get8(value: *mut u8);
     /// See tg_get8.
     tg_get16(value: *mut u16);
@@ -190,7 +192,8 @@ functions! { STATE;
 }
 
 functions! { LOCK;
-    /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
+    /// Takes the ticket lock in the 16 bytes at offset, a multiple of 8, zero at first; -EAGAIN after so many
+    /// nanoseconds (negative: never, and in turn). ticket is for tg_unlock.
     fn tg_lock(remote: *const Remote, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
         // SAFETY: the caller's promise.
         guard(|| lock(unsafe { given(remote, "the import")? }, offset, nanoseconds, ticket))

@@ -25,7 +25,8 @@ functions! { REMOTE_QUEUES;
         }
     }
 
-    /// Appends with one store instruction, after all that this thread has put to that node before, and returns before the other node has it.
+    /// Appends with one store instruction, after all that this thread has put to that node before, and returns before
+    /// the other node has it.
     fn tg_queue_enqueue(queue: *const RemoteQueue, value: u64) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -34,7 +35,8 @@ functions! { REMOTE_QUEUES;
         })
     }
 
-    /// Stores count words of 8 bytes from offset of an import of the same node on, then appends value: who pops it sees them. Not appended while that import has an error.
+    /// Stores count words of 8 bytes from offset of an import of the same node on, then appends value: who pops it sees
+    /// them. Not appended while that import has an error.
     fn tg_queue_put_notify(
         queue: *const RemoteQueue, remote: *const Remote, offset: u64, words: *const u64, count: u64, value: u64
     ) -> c_int {
@@ -73,7 +75,8 @@ functions! { REMOTE_QUEUES;
         unsafe { queue.as_ref() }.map_or(0, RemoteQueue::width)
     }
 
-    /// Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then it may be called again.
+    /// Returns when every earlier element has been appended; -EAGAIN after so many nanoseconds (negative: never), then
+    /// it may be called again.
     fn tg_queue_quiet(queue: *const RemoteQueue, nanoseconds: i64) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.

@@ -78,7 +78,8 @@ unsafe fn load<T: Word>(replicated: *const Replicated, offset: u64, value: *mut 
 }
 
 functions! { SEGMENTS;
-    /// Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6.
+    /// Makes a replicated segment of size bytes, zeroed, under a name, with this node as its home. mode is
+    /// TG_REPLICA_*, or 0 for TG_REPLICA_COUNTERS; options say who may join, with mode digits 0, 4 or 6.
     fn tg_replicated_create(
         node: *const Node, name: *const c_char, size: u64, mode: u32, options: *const ExportOptions,
         replicated: *mut *mut Replicated
@@ -94,7 +95,9 @@ functions! { SEGMENTS;
         }
     }
 
-    /// Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options, or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this node become the home.
+    /// Makes a copy here of a replicated segment whose home is node home. mode is that of the segment, or 0. options,
+    /// or NULL, hold the secret, what is wanted by the first digit of their mode, and who may join here should this
+    /// node become the home.
     fn tg_replicated_join(
         node: *const Node, home: u16, name: *const c_char, mode: u32, options: *const ExportOptions,
         replicated: *mut *mut Replicated
@@ -119,7 +122,8 @@ functions! { SEGMENTS;
         })
     }
 
-    /// Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become orphans.
+    /// Leaves a replicated segment once its stores are acknowledged. If this node is its home, the other copies become
+    /// orphans.
     fn tg_replicated_leave(replicated: *mut Replicated) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -134,13 +138,15 @@ functions! { SEGMENTS;
         unsafe { replicated.as_ref() }.map_or(0, Replicated::size)
     }
 
-    /// Where this node's copy lies, read-only. A raw read may miss a store that this process has just made: tg_replicated_settle before it, or tg_load8 to tg_load64 instead.
+    /// Where this node's copy lies, read-only. A raw read may miss a store that this process has just made:
+    /// tg_replicated_settle before it, or tg_load8 to tg_load64 instead.
     fn tg_replicated_memory(replicated: *const Replicated) -> *const c_void {
         // SAFETY: the caller's promise.
         unsafe { replicated.as_ref() }.map_or(std::ptr::null(), |r| r.as_ptr().cast())
     }
 
-    /// Where the window lies, for stores of aligned words of 1, 2, 4 or 8 bytes, never for memcpy; tg_replicated_announce before.
+    /// Where the window lies, for stores of aligned words of 1, 2, 4 or 8 bytes, never for memcpy;
+    /// tg_replicated_announce before.
     fn tg_replicated_window(replicated: *const Replicated) -> Window {
         // SAFETY: the caller's promise.
         Window(unsafe { replicated.as_ref() }.map_or(std::ptr::null_mut(), |r| r.window_ptr().cast()))
@@ -155,13 +161,16 @@ functions! { SEGMENTS;
         })
     }
 
-    /// One pointer for loads and stores, both by the board of this node: a load through it is behind this process's stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call on tg_load8 to tg_load64 make such a trip too.
+    /// One pointer for loads and stores, both by the board of this node: a load through it is behind this process's
+    /// stores, with nothing announced or waited for. Words and access as in tg_replicated_window. From the first call
+    /// on tg_load8 to tg_load64 make such a trip too.
     fn tg_replicated_trapped(replicated: *const Replicated) -> Window {
         // SAFETY: the caller's promise.
         Window(unsafe { replicated.as_ref() }.map_or(std::ptr::null_mut(), |r| r.trapped_ptr().cast()))
     }
 
-    /// The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it are refused. It belongs to the segment: do not close it.
+    /// The window as an import, for atomics, which run at the home, and for tg_quiet; NULL for NULL. Stores through it
+    /// are refused. It belongs to the segment: do not close it.
     fn tg_replicated_remote(replicated: *const Replicated) -> *const Remote {
         // SAFETY: the caller's promise.
         unsafe { replicated.as_ref() }.map_or(std::ptr::null(), |r| std::ptr::from_ref(r.remote()))
@@ -191,13 +200,16 @@ words! { LOAD: load(replicated: *const Replicated);
 }
 
 functions! { STATE;
-    /// Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32 of tg_replicated_remote.
+    /// Loads 8 bytes through the window with one instruction: behind this processor's stores, for a trip to the board
+    /// of this node. All ones may mean that it failed: see tg_replicated_state_of. For other sizes: tg_get8 to tg_get32
+    /// of tg_replicated_remote.
     fn tg_load_trapped64(replicated: *const Replicated, offset: u64, value: *mut u64) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { loaded(replicated, value, |r| r.load_trapped(offset)) }
     }
 
-    /// Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never). Of other copies tells tg_replicated_quiet.
+    /// Waits until the stores made so far are in this node's copy, -EAGAIN after so many nanoseconds (negative: never).
+    /// Of other copies tells tg_replicated_quiet.
     fn tg_replicated_settle(replicated: *const Replicated, nanoseconds: i64) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -206,7 +218,8 @@ functions! { STATE;
         })
     }
 
-    /// Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds (negative: never).
+    /// Returns when every copy has every earlier store and atomic of this process; -EAGAIN after so many nanoseconds
+    /// (negative: never).
     fn tg_replicated_quiet(replicated: *const Replicated, nanoseconds: i64) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -243,7 +256,8 @@ functions! { STATE;
         })
     }
 
-    /// Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other thread uses it meanwhile.
+    /// Clears the latched error of a replicated segment, and goes on after a cut. Lost stores stay lost. No other
+    /// thread uses it meanwhile.
     fn tg_replicated_acknowledge(replicated: *const Replicated) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -252,7 +266,8 @@ functions! { STATE;
         })
     }
 
-    /// Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No other thread uses it meanwhile.
+    /// Makes this node the home of an orphan: its copy is the truth, and the others leave theirs and join here. No
+    /// other thread uses it meanwhile.
     fn tg_replicated_adopt(replicated: *const Replicated) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -261,7 +276,8 @@ functions! { STATE;
         })
     }
 
-    /// Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY or -EREMOTEIO while another node takes it. If it fails midway, call it again.
+    /// Makes this node the home while all go on; the home until now is a copy then. Those who join do so here. -EBUSY
+    /// or -EREMOTEIO while another node takes it. If it fails midway, call it again.
     fn tg_replicated_take_home(replicated: *const Replicated) -> c_int {
         guard(|| {
             // SAFETY: the caller's promise.
@@ -270,7 +286,8 @@ functions! { STATE;
         })
     }
 
-    /// As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy of this node.
+    /// As tg_lock, in 16 bytes of a replicated segment: tickets are drawn at the home, and who waits looks at the copy
+    /// of this node.
     fn tg_replicated_lock(replicated: *const Replicated, offset: u64, nanoseconds: i64, ticket: *mut u64) -> c_int {
         // SAFETY: the caller's promise.
         guard(|| lock(unsafe { given(replicated, "the replicated segment")? }, offset, nanoseconds, ticket))

@@ -87,7 +87,8 @@ functions! { EXPORTS;
 }
 
 functions! { REMOTE;
-    /// An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to the export: do not close it.
+    /// An export as an import of its own node, for copies and for the owner's atomics; NULL on failure. It belongs to
+    /// the export: do not close it.
     fn tg_segment_remote(segment: *const Segment) -> *const Remote {
         let mut found = std::ptr::null();
         guard(|| {

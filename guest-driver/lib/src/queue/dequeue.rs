@@ -10,9 +10,9 @@
 //!   state:   clear BUSY and owner, look at what it was          leave: clear, then check (E10)
 //! ```
 //!
-//! Nothing here is unsafe, waits, or remembers anything between two calls, and equal answers of the memory lead to equal
-//! accesses. So a model checker runs this very code access by access: it replays the answers recorded so far, performs the next
-//! access, and ends the pass with [`Memory::Stop`].
+//! Nothing here is unsafe, waits, or remembers anything between two calls, and equal answers of the memory lead to
+//! equal accesses. So a model checker runs this very code access by access: it replays the answers recorded so far,
+//! performs the next access, and ends the pass with [`Memory::Stop`].
 //!
 //! Nothing read from the arena is believed: other processes may write there too. A header must be sound
 //! ([`Shape::header`]), a link must lead to one of the queue's buffers, and a chain has at most `1 + quota` of them.
@@ -86,14 +86,16 @@ pub trait Memory {
     /// Loads the control page's `state` (acquire).
     fn state(&mut self) -> Result<u64, Self::Stop>;
 
-    /// Compare-and-swap of `state` (acquire), which fails only if it is not `expected`: `Ok` and `Err` hold the word before.
+    /// Compare-and-swap of `state` (acquire), which fails only if it is not `expected`: `Ok` and `Err` hold the word
+    /// before.
     fn enter(&mut self, expected: u64, new: u64) -> Result<Result<u64, u64>, Self::Stop>;
 
     /// Atomic *and* of `state` (acquire and release): the word before.
     fn leave(&mut self, mask: u64) -> Result<u64, Self::Stop>;
 }
 
-/// In which order the processor shows each access to others (SPEC I11). Real memory has [`Orders::SOUND`]; that each is needed, tests show.
+/// In which order the processor shows each access to others (SPEC I11). Real memory has [`Orders::SOUND`]; that each is
+/// needed, tests show.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -276,8 +278,8 @@ impl Dequeue {
 
     /// One pass through the dequeue section: enter, hand over what `with` wants, leave.
     ///
-    /// `with` is given each element before word 1 says that it is taken: a consumer that is killed has either not taken its
-    /// element, or has had it handed over. It breaks when it wants no more; the element it broke at is taken, too.
+    /// `with` is given each element before word 1 says that it is taken: a consumer that is killed has either not taken
+    /// its element, or has had it handed over. It breaks when it wants no more; the element it broke at is taken, too.
     pub fn pass<M: Memory>(
         &self,
         memory: &mut M,
@@ -323,8 +325,9 @@ impl Dequeue {
         }
     }
 
-    /// Clears BUSY and the owner number, and looks at the word that this returned (clear, then check: E10): whether the driver
-    /// must be called. It must if an overflow has come meanwhile, and, while senders are held back, if a buffer was freed.
+    /// Clears BUSY and the owner number, and looks at the word that this returned (clear, then check: E10): whether the
+    /// driver must be called. It must if an overflow has come meanwhile, and, while senders are held back, if a buffer
+    /// was freed.
     pub fn leave<M: Memory>(&self, memory: &mut M, freed: bool) -> Result<bool, M::Stop> {
         let must = |word: u64| word & FULL != 0 || (word & HELD != 0 && freed);
         #[cfg(feature = "literal")]
@@ -597,8 +600,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of elements, overflows, pops and deaths: nothing is lost or reordered; only a consumer killed
-        /// between seeing an element and taking it leaves it to be seen again.
+        /// Whatever the order of elements, overflows, pops and deaths: nothing is lost or reordered; only a consumer
+        /// killed between seeing an element and taking it leaves it to be seen again.
         #[test]
         fn i9_i10_fifo_without_loss(words in 3..6u32, wide: bool, quota in 1..4u32, acts in acts()) {
             let mut bench = Bench::new(1 << words, if wide { 8 } else { 4 }, quota);

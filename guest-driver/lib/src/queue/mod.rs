@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Notification queues (s0): one store instruction appends a word to a queue in another node's memory, and its consumer learns
-//! of it. No lock, no round trip, no test for full: the store returns at once, and never fails for lack of room.
+//! Notification queues (s0): one store instruction appends a word to a queue in another node's memory, and its consumer
+//! learns of it. No lock, no round trip, no test for full: the store returns at once, and never fails for lack of room.
 //!
 //! ```no_run
 //! use telegraphos::{Node, Queue};
@@ -22,7 +22,8 @@
 //! ```
 //!
 //! The words arrive in the order of the program, each once. Behind the first buffer, which senders address, the driver
-//! links others when it overflows, up to a quota; after that senders are held back, still without loss (`docs/queues.md`).
+//! links others when it overflows, up to a quota; after that senders are held back, still without loss
+//! (`docs/queues.md`).
 //!
 //! | Module | What is in it |
 //! |---|---|
@@ -32,12 +33,12 @@
 //!
 //! # Memory ordering
 //!
-//! The board stores an element's data before word 0 that commits it (release), and the consumer loads word 0 before the data
-//! (acquire): it never sees a tail without its element. All that the sender stored before the enqueue, to the same
+//! The board stores an element's data before word 0 that commits it (release), and the consumer loads word 0 before the
+//! data (acquire): it never sees a tail without its element. All that the sender stored before the enqueue, to the same
 //! node, has been performed before the element, so who pops a pointer sees the whole message behind it. In the other
 //! direction the consumer loads an element before it stores word 1 (release), so the board cannot overwrite what
-//! is still being read. What consumers do, one after the other, is ordered by the control page's state word: acquired on
-//! entering, released on leaving.
+//! is still being read. What consumers do, one after the other, is ordered by the control page's state word: acquired
+//! on entering, released on leaving.
 
 pub mod dequeue;
 #[cfg(test)]

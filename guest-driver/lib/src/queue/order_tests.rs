@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! I11: what each release and acquire of a dequeue is for, under all orders in which weakly ordered processors may show the accesses (loom).
+//! I11: what each release and acquire of a dequeue is for, under all orders in which weakly ordered processors may show
+//! the accesses (loom).
 //!
-//! The dequeue is the real one, with the orders that real memory has ([`Orders::SOUND`]). The board is a few lines: it alone stores word 0 and
-//! data. Header words are atomics; data words are plain cells, of which loom reports an access that no release and acquire orders with
-//! another's. Each order that is dropped in turn is found.
+//! The dequeue is the real one, with the orders that real memory has ([`Orders::SOUND`]). The board is a few lines: it
+//! alone stores word 0 and data. Header words are atomics; data words are plain cells, of which loom reports an access
+//! that no release and acquire orders with another's. Each order that is dropped in turn is found.
 
 use super::dequeue::{Dequeue, Found, Memory, Orders, Pass};
 use loom::cell::UnsafeCell;

@@ -52,30 +52,30 @@ impl QueueBuilder {
         self
     }
 
-    /// Words per buffer, of which 4 are not for elements: a power of two from 8 on, at most 64 KiB in all; those 64 KiB unless
-    /// told otherwise.
+    /// Words per buffer, of which 4 are not for elements: a power of two from 8 on, at most 64 KiB in all; those 64 KiB
+    /// unless told otherwise.
     pub fn words(mut self, words: u32) -> Self {
         self.words = Some(words);
         self
     }
 
-    /// Buffers that may be linked behind the first when it overflows, 1 to 1024; 16 unless told otherwise. Their memory is
-    /// allocated at once. When they are used up, senders are held back.
+    /// Buffers that may be linked behind the first when it overflows, 1 to 1024; 16 unless told otherwise. Their memory
+    /// is allocated at once. When they are used up, senders are held back.
     pub fn quota(mut self, quota: u32) -> Self {
         self.quota = quota;
         self
     }
 
-    /// Linked buffers at which the consumers are told that they are slow ([`Queue::limits`]), before senders are held back: 1 to the
-    /// quota, 0 for never; half the quota unless told otherwise.
+    /// Linked buffers at which the consumers are told that they are slow ([`Queue::limits`]), before senders are held
+    /// back: 1 to the quota, 0 for never; half the quota unless told otherwise.
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = Some(limit);
         self
     }
 
-    /// Who may append, as for a file, by the digits' write bits: `0o600` (the default) admits processes of this user id, on any
-    /// node, `0o602` or `0o606` everybody. There is no reading of queues from outside. There are no groups: that digit is 0, or
-    /// the same as the last.
+    /// Who may append, as for a file, by the digits' write bits: `0o600` (the default) admits processes of this user
+    /// id, on any node, `0o602` or `0o606` everybody. There is no reading of queues from outside. There are no groups:
+    /// that digit is 0, or the same as the last.
     pub fn mode(mut self, mode: u32) -> Self {
         self.access.mode = Some(mode);
         self
@@ -177,7 +177,8 @@ pub struct QueueState {
     pub full: bool,
     /// The quota is used up, and senders are held back until a buffer is emptied.
     pub held: bool,
-    /// Linked buffers, as the driver counts them: those that consumers have emptied since the last overflow are among them.
+    /// Linked buffers, as the driver counts them: those that consumers have emptied since the last overflow are among
+    /// them.
     pub linked: u32,
     /// Overflows handled.
     pub overflows: u64,
@@ -185,18 +186,18 @@ pub struct QueueState {
     pub evictions: u64,
 }
 
-/// A notification queue of this node: senders on any node append words to it ([`RemoteQueue`](crate::RemoteQueue)), and consumers
-/// here, any number of threads and processes, take them out, oldest first, each once. It ends on drop.
+/// A notification queue of this node: senders on any node append words to it ([`RemoteQueue`](crate::RemoteQueue)), and
+/// consumers here, any number of threads and processes, take them out, oldest first, each once. It ends on drop.
 ///
-/// Taking an element is a handful of accesses to memory, with no system call unless the queue has overflowed meanwhile. Threads
-/// of a process wait for each other; other processes are waited for as long as they are at it.
+/// Taking an element is a handful of accesses to memory, with no system call unless the queue has overflowed meanwhile.
+/// Threads of a process wait for each other; other processes are waited for as long as they are at it.
 ///
 /// # SIGBUS
 /// A consumer may be stopped amid taking an element, by a debugger, say. When an overflow waits for it longer than the
-/// driver's `queue_hold_ms` (5 s), the driver goes on without it: it takes their mappings of the queue away from *all* processes,
-/// and whoever touches his gets SIGBUS (SPEC E13). Nothing is lost but what was in the hands of the one stopped, which is
-/// there again. Such a process starts anew, or handles SIGBUS and [attaches](Queue::attach) again. The same comes to consumers that
-/// have attached when the queue ends.
+/// driver's `queue_hold_ms` (5 s), the driver goes on without it: it takes their mappings of the queue away from *all*
+/// processes, and whoever touches his gets SIGBUS (SPEC E13). Nothing is lost but what was in the hands of the one
+/// stopped, which is there again. Such a process starts anew, or handles SIGBUS and [attaches](Queue::attach) again.
+/// The same comes to consumers that have attached when the queue ends.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -262,8 +263,8 @@ impl Queue {
         QueueImportBuilder::new(node, id, name)
     }
 
-    /// A queue that another process has made through the same open file ([`Node::from_fd`]), or this process when it has lost its
-    /// mapping, by its [`Queue::handle`]. Dropping it does not end the queue.
+    /// A queue that another process has made through the same open file ([`Node::from_fd`]), or this process when it
+    /// has lost its mapping, by its [`Queue::handle`]. Dropping it does not end the queue.
     pub fn attach(node: &Node, handle: u32) -> Result<Queue> {
         let mut answer = uapi::Queue { handle, ..uapi::Queue::default() };
         sys::queue_attach(node.inner.fd(), &mut answer).map_err(|errno| match errno {
@@ -342,8 +343,8 @@ impl Queue {
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: callers pass the offset of a word of the control page, with which the mapping begins; it lasts as long as this
-        // queue, and everybody accesses these words atomically.
+        // SAFETY: callers pass the offset of a word of the control page, with which the mapping begins; it lasts as
+        // long as this queue, and everybody accesses these words atomically.
         unsafe { AtomicU64::from_ptr(self.base().add(offset).cast()) }
     }
 
@@ -359,8 +360,8 @@ impl Queue {
 
     fn load(&self, word: u32) -> u64 {
         let at = self.at(word);
-        // SAFETY: the dequeue, the only caller, has checked that the word lies in the arena, and `map` that the arena lies in the
-        // mapping, aligned. Board, driver and consumers access its words atomically.
+        // SAFETY: the dequeue, the only caller, has checked that the word lies in the arena, and `map` that the arena
+        // lies in the mapping, aligned. Board, driver and consumers access its words atomically.
         unsafe {
             match self.shape.width() {
                 4 => AtomicU32::from_ptr(at.cast()).load(Orders::SOUND.load).into(),
@@ -380,7 +381,8 @@ impl Queue {
         }
     }
 
-    /// Hands elements to `with` until it breaks or there are no more. Waits for others as long as `backoff` has patience.
+    /// Hands elements to `with` until it breaks or there are no more. Waits for others as long as `backoff` has
+    /// patience.
     fn look(&self, backoff: &mut Backoff, mut with: impl FnMut(u64) -> ControlFlow<()>) -> Result<Look> {
         let _alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -442,9 +444,9 @@ impl Queue {
         self.try_pop_with(|value| value)
     }
 
-    /// [`Queue::try_pop`] that runs `with` on the element *before* it is taken: a process that is killed meanwhile has not lost
-    /// it, and the next look finds it again; neither has a `with` that panics. It runs inside the dequeue section: it is short, and
-    /// does not use this queue.
+    /// [`Queue::try_pop`] that runs `with` on the element *before* it is taken: a process that is killed meanwhile has
+    /// not lost it, and the next look finds it again; neither has a `with` that panics. It runs inside the dequeue
+    /// section: it is short, and does not use this queue.
     pub fn try_pop_with<R>(&self, with: impl FnOnce(u64) -> R) -> Result<Option<R>> {
         self.one(&mut Backoff::new(None), with).map(|found| found.ok())
     }
@@ -468,8 +470,8 @@ impl Queue {
         })
     }
 
-    /// Takes as many elements as there are and `values` has room for, oldest first, in one pass: how many. They are taken one
-    /// by one: a process that is killed meanwhile has had all but the last of them.
+    /// Takes as many elements as there are and `values` has room for, oldest first, in one pass: how many. They are
+    /// taken one by one: a process that is killed meanwhile has had all but the last of them.
     pub fn pop_batch(&self, values: &mut [u64]) -> Result<usize> {
         let mut free = values.iter_mut();
         let Some(mut place) = free.next() else { return Ok(0) };
@@ -489,8 +491,8 @@ impl Queue {
         })
     }
 
-    /// Takes the oldest element, waiting for one: asleep until the board's interrupt, which costs nothing while there is none.
-    /// `None` when `timeout` has passed (`None`: never).
+    /// Takes the oldest element, waiting for one: asleep until the board's interrupt, which costs nothing while there
+    /// is none. `None` when `timeout` has passed (`None`: never).
     ///
     /// No wake-up is lost: the board is told how the queue looked when nothing was found, and rings at once if it has
     /// changed since. Of several threads that wait, each element wakes all, and one gets it.
@@ -529,8 +531,8 @@ impl Queue {
         }
     }
 
-    /// Whether a queue that looked empty may not be so any more: a look from outside, for who has missed an event that went to
-    /// another process.
+    /// Whether a queue that looked empty may not be so any more: a look from outside, for who has missed an event that
+    /// went to another process.
     fn stirred(&self, seen: u32) -> bool {
         let word = |word: u64| self.load(word as u32);
         // Empty is head == tail, so both words were the same.
@@ -544,16 +546,16 @@ impl Queue {
         self.inner.slots.tell(context::QUEUE_ARM, u64::from(self.page) << 32 | u64::from(seen));
     }
 
-    /// Asks for [`Node::completions`] to become readable at the next element, for a program's own `poll`; at once if there has
-    /// been one since a look last found nothing. So: pop until there is nothing, arm, poll, read, and again.
+    /// Asks for [`Node::completions`] to become readable at the next element, for a program's own `poll`; at once if
+    /// there has been one since a look last found nothing. So: pop until there is nothing, arm, poll, read, and again.
     pub fn arm(&self) -> Result<()> {
         self.inner.bell.ready(&self.inner)?;
         self.tell(self.seen.load(Ordering::Relaxed));
         Ok(())
     }
 
-    /// Takes the oldest element by a system call that does everything in the kernel, as the paper's PAL code did: the yardstick
-    /// for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
+    /// Takes the oldest element by a system call that does everything in the kernel, as the paper's PAL code did: the
+    /// yardstick for [`Queue::try_pop`]. Needs `telegraphos_lab.ko`.
     pub fn pop_in_kernel(&self) -> Result<Option<u64>> {
         loop {
             let mut pop = uapi::QueuePop { handle: self.handle, ..uapi::QueuePop::default() };
@@ -571,8 +573,8 @@ impl Queue {
         }
     }
 
-    /// How often the linked buffers have come to the limit: a count that has risen says that the consumers are slow, before senders
-    /// are held back. Who sleeps is woken then. A look at memory.
+    /// How often the linked buffers have come to the limit: a count that has risen says that the consumers are slow,
+    /// before senders are held back. Who sleeps is woken then. A look at memory.
     pub fn limits(&self) -> u64 {
         self.control(std::mem::offset_of!(Control, limits)).load(Ordering::Acquire)
     }
@@ -594,8 +596,8 @@ impl Queue {
         })
     }
 
-    /// Ends the queue, if this process has made it: its senders' imports are gone, and elements not taken are lost. One that was
-    /// attached is only unmapped. Dropping does the same, without telling of errors.
+    /// Ends the queue, if this process has made it: its senders' imports are gone, and elements not taken are lost. One
+    /// that was attached is only unmapped. Dropping does the same, without telling of errors.
     pub fn close(mut self) -> Result<()> {
         self.end()
     }

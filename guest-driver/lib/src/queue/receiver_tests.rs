@@ -138,8 +138,8 @@ fn i9_i10_consumers_share_a_queue() {
     }
 }
 
-/// Consumers that sleep, and a board that rings only as it must: nobody sleeps on an element. Looks without an event come
-/// once an hour here.
+/// Consumers that sleep, and a board that rings only as it must: nobody sleeps on an element. Looks without an event
+/// come once an hour here.
 #[test]
 fn no_wake_up_is_lost() {
     const ELEMENTS: u64 = 3000;
@@ -172,7 +172,8 @@ fn no_wake_up_is_lost() {
             let mut armed = false;
             let mut sent = 0;
             while !ended.load(Ordering::Acquire) {
-                // In gusts, each after the one before is taken: an element on which everybody sleeps stays. One end each.
+                // In gusts, each after the one before is taken: an element on which everybody sleeps stays. One end
+                // each.
                 let next = sent % 3 != 0 || board.is_empty();
                 if next && sent < ELEMENTS + 3 && board.try_commit(sent + 1) {
                     sent += 1;

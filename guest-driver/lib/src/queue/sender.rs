@@ -50,11 +50,11 @@ impl QueueImportBuilder {
     }
 }
 
-/// A notification queue of another node, or of this one, imported; closed on drop. That waits for nobody: elements that were
-/// enqueued still arrive, but [`RemoteQueue::quiet`] is what tells.
+/// A notification queue of another node, or of this one, imported; closed on drop. That waits for nobody: elements that
+/// were enqueued still arrive, but [`RemoteQueue::quiet`] is what tells.
 ///
-/// An import of a queue can do nothing but append to it: what is in it, and its head and tail, cannot be reached. Appending to a
-/// dead one raises SIGBUS, see the crate's documentation.
+/// An import of a queue can do nothing but append to it: what is in it, and its head and tail, cannot be reached.
+/// Appending to a dead one raises SIGBUS, see the crate's documentation.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -95,8 +95,8 @@ impl RemoteQueue {
         self.remote.handle()
     }
 
-    /// Where the queue's first word lies in its enqueue aperture, for programs that store themselves: one aligned scalar store
-    /// of [`RemoteQueue::width`] bytes is one element. Valid until the import is dropped.
+    /// Where the queue's first word lies in its enqueue aperture, for programs that store themselves: one aligned
+    /// scalar store of [`RemoteQueue::width`] bytes is one element. Valid until the import is dropped.
     pub fn as_ptr(&self) -> *mut u8 {
         self.aperture.at()
     }
@@ -132,11 +132,11 @@ impl RemoteQueue {
         }
     }
 
-    /// Appends `value` with one store instruction, after all that this thread has put to that node before (SPEC I8). Returns
-    /// before the other node has it; it is never refused for lack of room.
+    /// Appends `value` with one store instruction, after all that this thread has put to that node before (SPEC I8).
+    /// Returns before the other node has it; it is never refused for lack of room.
     ///
-    /// When the receiver does not keep up, the element waits, in its node and then in this one; at last the next enqueue
-    /// waits in a page fault, as every store does whose import is congested.
+    /// When the receiver does not keep up, the element waits, in its node and then in this one; at last the next
+    /// enqueue waits in a page fault, as every store does whose import is congested.
     #[inline]
     pub fn enqueue(&self, value: u64) -> Result<()> {
         self.check(value)?;
@@ -144,15 +144,16 @@ impl RemoteQueue {
         Ok(())
     }
 
-    /// Stores `data` from `offset` of `segment` on, then appends `value`, which usually tells where the data lies: who pops
-    /// it sees all the data. Both belong to the same node, since only towards one node stores are in order.
+    /// Stores `data` from `offset` of `segment` on, then appends `value`, which usually tells where the data lies: who
+    /// pops it sees all the data. Both belong to the same node, since only towards one node stores are in order.
     ///
     /// # Data that is lost
-    /// The two are different imports, and when a store of the one is lost, the other knows nothing of it: the receiver would be told
-    /// of a message that is not there. So the data's import is looked at between the two (one load from memory), and the element is
-    /// not sent while that has an error: [`Error::Failed`], until [`Remote::acknowledge`]. A store may still be lost after
-    /// that look, when its node refuses it or goes away; [`Remote::quiet`] tells. Who must know before the receiver does
-    /// calls it between a put and the enqueue, for the price of a round trip; or receivers check a number within the message.
+    /// The two are different imports, and when a store of the one is lost, the other knows nothing of it: the receiver
+    /// would be told of a message that is not there. So the data's import is looked at between the two (one load from
+    /// memory), and the element is not sent while that has an error: [`Error::Failed`], until [`Remote::acknowledge`].
+    /// A store may still be lost after that look, when its node refuses it or goes away; [`Remote::quiet`] tells. Who
+    /// must know before the receiver does calls it between a put and the enqueue, for the price of a round trip; or
+    /// receivers check a number within the message.
     pub fn put_notify<T: Word>(&self, segment: &Remote, offset: u64, data: &[T], value: u64) -> Result<()> {
         if segment.node() != self.node() {
             return Err(Error::Argument {
@@ -194,8 +195,8 @@ impl RemoteQueue {
         self.remote.acknowledge()
     }
 
-    /// Closes the import. Elements that were enqueued still arrive; what becomes of them is told by [`RemoteQueue::quiet`] before.
-    /// Dropping does the same, without telling of errors.
+    /// Closes the import. Elements that were enqueued still arrive; what becomes of them is told by
+    /// [`RemoteQueue::quiet`] before. Dropping does the same, without telling of errors.
     pub fn close(self) -> Result<()> {
         let RemoteQueue { aperture, remote, .. } = self;
         drop(aperture);
@@ -254,7 +255,8 @@ mod tests {
         assert_eq!(words(&queue), [16, 0]);
     }
 
-    /// The context has an error since the last look: the driver is asked which import has it. Here there is none to answer.
+    /// The context has an error since the last look: the driver is asked which import has it. Here there is none to
+    /// answer.
     #[test]
     fn put_notify_does_not_tell_of_data_that_may_be_lost() {
         let inner = Arc::new(Inner::without_board());

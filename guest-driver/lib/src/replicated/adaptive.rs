@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A segment that is replicated here once this node uses it much: page access counters as the alarm (SPEC items 22 and 28).
+//! A segment that is replicated here once this node uses it much: page access counters as the alarm (SPEC items 22 and
+//! 28).
 
 use super::builder::JoinBuilder;
 use super::segment::Replicated;
@@ -12,9 +13,9 @@ use crate::{NodeId, Status};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
-/// A replicated segment of another node, without a copy here at first: loads and stores go to the home. When the board's page access counters
-/// say that this node has used one of its pages so much, a copy is made ([`Replicated`]), and from then on loads are loads of memory. Made
-/// by [`JoinBuilder::when_used`].
+/// A replicated segment of another node, without a copy here at first: loads and stores go to the home. When the
+/// board's page access counters say that this node has used one of its pages so much, a copy is made ([`Replicated`]),
+/// and from then on loads are loads of memory. Made by [`JoinBuilder::when_used`].
 ///
 /// ```no_run
 /// # use telegraphos::{Node, Replicated};
@@ -28,12 +29,13 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// Each access of this node counts, also those of other processes through other imports, but the counter is looked at by
-/// [`load`](Adaptive::load) and the like of this one only, or by [`look`](Adaptive::look). The access that finds it gone off makes the copy,
-/// which takes as long as [`JoinBuilder::open`]; other threads go on meanwhile.
+/// Each access of this node counts, also those of other processes through other imports, but the counter is looked at
+/// by [`load`](Adaptive::load) and the like of this one only, or by [`look`](Adaptive::look). The access that finds it
+/// gone off makes the copy, which takes as long as [`JoinBuilder::open`]; other threads go on meanwhile.
 ///
-/// A program sees one memory throughout: what it stored before is in the copy when its first load comes from there. If no copy can be made
-/// (there is no memory, say), it goes on as an import, tells the log, and tries again after as many accesses more.
+/// A program sees one memory throughout: what it stored before is in the copy when its first load comes from there. If
+/// no copy can be made (there is no memory, say), it goes on as an import, tells the log, and tries again after as many
+/// accesses more.
 #[derive(Debug)]
 pub struct Adaptive {
     join: JoinBuilder,
@@ -100,8 +102,8 @@ impl Adaptive {
         self.copy.get()
     }
 
-    /// The word at `offset`, with acquire ordering: by [`Remote::get`] from the home, where all ones may mean that it failed, or by
-    /// [`Replicated::load`] from the copy. Never older than the last store of this process.
+    /// The word at `offset`, with acquire ordering: by [`Remote::get`] from the home, where all ones may mean that it
+    /// failed, or by [`Replicated::load`] from the copy. Never older than the last store of this process.
     #[inline]
     pub fn load<T: Word>(&self, offset: u64) -> Result<T> {
         match self.copy.get() {
@@ -127,7 +129,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns when the home and every copy have every earlier store and atomic of this process to the segment (SPEC E19).
+    /// Returns when the home and every copy have every earlier store and atomic of this process to the segment (SPEC
+    /// E19).
     pub fn quiet(&self) -> Result<()> {
         match self.copy.get() {
             Some(copy) => copy.quiet(),
@@ -135,8 +138,8 @@ impl Adaptive {
         }
     }
 
-    /// Looks whether a counter has gone off, and then makes the copy: whether there is one now. For programs whose accesses are others' than
-    /// [`Adaptive::load`] and the like, which look themselves.
+    /// Looks whether a counter has gone off, and then makes the copy: whether there is one now. For programs whose
+    /// accesses are others' than [`Adaptive::load`] and the like, which look themselves.
     pub fn look(&self) -> Result<bool> {
         if self.copy.get().is_none() {
             let fired = match self.import.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
@@ -213,7 +216,8 @@ impl Adaptive {
     /// From here on accesses are those of the copy. Fails as quiet does, if stores through the import were lost.
     fn switch(&self, copy: Replicated) -> Result<()> {
         let mut import = self.import.write().unwrap_or_else(PoisonError::into_inner);
-        // Nobody is amid an access now. What was stored through the import is acknowledged when all copies have it, this one too.
+        // Nobody is amid an access now. What was stored through the import is acknowledged when all copies have it,
+        // this one too.
         let arrived = import.as_ref().map_or(Ok(()), |import| import.remote.quiet());
         if self.copy.set(copy).is_err() {
             log::warn!("{}: a second copy was made, and is left again", self.label);

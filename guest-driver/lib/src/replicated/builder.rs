@@ -27,23 +27,24 @@ use telegraphos_wire::{admin, uapi};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum ReplicaMode {
-    /// Each node stores to its own copy and multicasts itself (SPEC item 24): where stores meet, copies diverge for good. To show just
-    /// that, or for words with one writer each.
+    /// Each node stores to its own copy and multicasts itself (SPEC item 24): where stores meet, copies diverge for
+    /// good. To show just that, or for words with one writer each.
     Naive = admin::NAIVE,
-    /// Stores go through the home, which multicasts them in its order. A copy takes everything that comes back: its node may see an older
-    /// store of its own again, and x, y, x. To show just that.
+    /// Stores go through the home, which multicasts them in its order. A copy takes everything that comes back: its
+    /// node may see an older store of its own again, and x, y, x. To show just that.
     Owner = admin::OWNER,
     /// The same with counters of pending writes (SPEC item 25), which keep that away.
     #[default]
     Counters = admin::COUNTERS,
-    /// Stores go to the home alone, and make the copies invalid (SPEC item 28): whoever loads from one then waits, in a page fault, until its
-    /// whole page (64 KiB) has been filled again. For pages that are stored to often and read seldom. A store counts as this process's own
-    /// when all nodes have let go of the page, so a load behind it takes that much longer, too. When the home dies, what only it had is lost.
+    /// Stores go to the home alone, and make the copies invalid (SPEC item 28): whoever loads from one then waits, in a
+    /// page fault, until its whole page (64 KiB) has been filled again. For pages that are stored to often and read
+    /// seldom. A store counts as this process's own when all nodes have let go of the page, so a load behind it takes
+    /// that much longer, too. When the home dies, what only it had is lost.
     ///
-    /// Before such a page is let go the drivers of all its copies are asked, also this node's. A processor that stands still in a load through a
-    /// window cannot be asked: so [`quiet`](Replicated::quiet) comes first where a load through an import of the home's node, or a
-    /// [trapped](Replicated::load_trapped) one, follows a long burst of stores (64, the board's window of unacknowledged requests, or more). Else it may
-    /// end in [`Status::Timeout`].
+    /// Before such a page is let go the drivers of all its copies are asked, also this node's. A processor that stands
+    /// still in a load through a window cannot be asked: so [`quiet`](Replicated::quiet) comes first where a load
+    /// through an import of the home's node, or a [trapped](Replicated::load_trapped) one, follows a long burst of
+    /// stores (64, the board's window of unacknowledged requests, or more). Else it may end in [`Status::Timeout`].
     Invalidate = admin::INVALIDATE,
 }
 
@@ -148,8 +149,8 @@ impl ReplicatedBuilder {
         self
     }
 
-    /// Who may join, as for a file: `0o600` (the default) admits processes of this user id, on any node; `0o604` lets others load,
-    /// `0o606` load, store and use atomics. There are no groups: that digit is 0, or the same as the last.
+    /// Who may join, as for a file: `0o600` (the default) admits processes of this user id, on any node; `0o604` lets
+    /// others load, `0o606` load, store and use atomics. There are no groups: that digit is 0, or the same as the last.
     pub fn mode(mut self, mode: u32) -> Self {
         self.common.access.mode = Some(mode);
         self
@@ -228,9 +229,9 @@ impl JoinBuilder {
         self
     }
 
-    /// What this process wants, by the first digit, all of which the home must grant: 4 to load, 6 (the default) to load, store and use atomics.
-    /// The whole, as in [`ReplicatedBuilder::mode`], says who may join here should this node become the home
-    /// ([`Replicated::take_home`], [`Replicated::adopt`]); `0o600` unless told otherwise.
+    /// What this process wants, by the first digit, all of which the home must grant: 4 to load, 6 (the default) to
+    /// load, store and use atomics. The whole, as in [`ReplicatedBuilder::mode`], says who may join here should this
+    /// node become the home ([`Replicated::take_home`], [`Replicated::adopt`]); `0o600` unless told otherwise.
     pub fn mode(mut self, mode: u32) -> Self {
         self.common.access.mode = Some(mode);
         self
@@ -258,9 +259,9 @@ impl JoinBuilder {
         self.common.request(self.home.into(), 0)
     }
 
-    /// Opens the segment as an ordinary import, whose loads and stores go to the home, and makes a copy here once this node has made `reads`
-    /// loads from one of its pages (64 KiB), or `writes` stores and atomics to it, as the board's page access counters tell (SPEC item 22); 0
-    /// counts none. See [`Adaptive`](super::Adaptive).
+    /// Opens the segment as an ordinary import, whose loads and stores go to the home, and makes a copy here once this
+    /// node has made `reads` loads from one of its pages (64 KiB), or `writes` stores and atomics to it, as the board's
+    /// page access counters tell (SPEC item 22); 0 counts none. See [`Adaptive`](super::Adaptive).
     pub fn when_used(self, reads: u64, writes: u64) -> Result<Adaptive> {
         Adaptive::open(self, reads, writes)
     }

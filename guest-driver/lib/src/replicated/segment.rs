@@ -35,8 +35,8 @@ use telegraphos_wire::{context, uapi};
 pub struct ReplicaState {
     /// The node that orders the stores.
     pub home: NodeId,
-    /// Why the copy is an orphan: its home has gone, or has revoked it. Copies may differ, and nobody can store, until one of them is
-    /// [adopted](Replicated::adopt) and the others have joined that. `None` if it is none.
+    /// Why the copy is an orphan: its home has gone, or has revoked it. Copies may differ, and nobody can store, until
+    /// one of them is [adopted](Replicated::adopt) and the others have joined that. `None` if it is none.
     pub orphan: Option<Status>,
     /// Of the window through which this process stores.
     pub window: State,
@@ -45,14 +45,15 @@ pub struct ReplicaState {
 /// A replicated segment: this node's copy, which is left on drop.
 ///
 /// A [`store`](Replicated::store) is one store instruction and returns before any copy has the value. A
-/// [`load`](Replicated::load) is an ordinary load of this node's memory behind one comparison. What readers see, in which order, is in
-/// the documentation of the module.
+/// [`load`](Replicated::load) is an ordinary load of this node's memory behind one comparison. What readers see, in
+/// which order, is in the documentation of the module.
 ///
 /// All threads of the process may use it at once. The stores of *other* processes on this node are those of others.
 ///
 /// # SIGBUS
-/// When the copy becomes an [orphan](ReplicaState::orphan), the driver takes its mappings away: touching it raises SIGBUS, until it is
-/// [adopted](Replicated::adopt). [`Node::wait_error`] tells of it. When the board goes away, touching it raises SIGBUS for good.
+/// When the copy becomes an [orphan](ReplicaState::orphan), the driver takes its mappings away: touching it raises
+/// SIGBUS, until it is [adopted](Replicated::adopt). [`Node::wait_error`] tells of it. When the board goes away,
+/// touching it raises SIGBUS for good.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -94,8 +95,8 @@ impl Replicated {
         ReplicatedBuilder::new(node, name, size)
     }
 
-    /// A copy on this node of the segment `name` whose home is node `home`, another than this. A node has one copy of it, which belongs to one
-    /// process: who shares it are that process's threads.
+    /// A copy on this node of the segment `name` whose home is node `home`, another than this. A node has one copy of
+    /// it, which belongs to one process: who shares it are that process's threads.
     pub fn join(node: &Node, home: NodeId, name: &str) -> JoinBuilder {
         JoinBuilder::new(node, home, name)
     }
@@ -221,29 +222,32 @@ impl Replicated {
         self.label.to_string()
     }
 
-    /// Where this node's copy lies, read-only, for programs that load themselves, atomically. Valid until the segment is dropped.
+    /// Where this node's copy lies, read-only, for programs that load themselves, atomically. Valid until the segment
+    /// is dropped.
     ///
-    /// A raw read may miss a store that this process has just made (I4 does not hold for it): [`Replicated::settle`] before it, or
-    /// [`Replicated::load`] instead. For what only others store it is the same as [`Replicated::load`].
+    /// A raw read may miss a store that this process has just made (I4 does not hold for it): [`Replicated::settle`]
+    /// before it, or [`Replicated::load`] instead. For what only others store it is the same as [`Replicated::load`].
     pub fn as_ptr(&self) -> *const u8 {
         self.copy.as_ref().map_or(std::ptr::null(), |copy| copy.at().cast_const())
     }
 
-    /// Where the window lies, for programs that store themselves: naturally aligned words of 1, 2, 4 or 8 bytes, by scalar instructions,
-    /// never by `memcpy`, and [`announced`](Replicated::announce) before. Valid until the segment is dropped. For a single pointer to load and
-    /// to store through, see [`Replicated::trapped_ptr`].
+    /// Where the window lies, for programs that store themselves: naturally aligned words of 1, 2, 4 or 8 bytes, by
+    /// scalar instructions, never by `memcpy`, and [`announced`](Replicated::announce) before. Valid until the segment
+    /// is dropped. For a single pointer to load and to store through, see [`Replicated::trapped_ptr`].
     pub fn window_ptr(&self) -> *mut u8 {
         self.window.as_ptr()
     }
 
-    /// The single-pointer form, with both trapped (SPEC E22b): one pointer for loads *and* stores, both of which go by the board. A load is
-    /// behind this process's stores for that reason alone, so nothing is announced and nothing waited for; it costs a trip to the board of this
-    /// node (and on to the home in mode [`Invalidate`](ReplicaMode::Invalidate) only), where [`Replicated::load`] costs one to memory. All ones
-    /// may mean that a load failed: [`Replicated::state`].
+    /// The single-pointer form, with both trapped (SPEC E22b): one pointer for loads *and* stores, both of which go by
+    /// the board. A load is behind this process's stores for that reason alone, so nothing is announced and nothing
+    /// waited for; it costs a trip to the board of this node (and on to the home in mode
+    /// [`Invalidate`](ReplicaMode::Invalidate) only), where [`Replicated::load`] costs one to memory. All ones may mean
+    /// that a load failed: [`Replicated::state`].
     ///
-    /// It is the window, readable if the segment was opened for loads (which all are), writable if for stores; accesses are as for
-    /// [`Replicated::window_ptr`]. From the first call on stores are made that nobody counts, so every [`Replicated::load`] of this process
-    /// begins with such a trip too (in mode [`Invalidate`](ReplicaMode::Invalidate) with [`quiet`](Replicated::quiet)), and is right as before.
+    /// It is the window, readable if the segment was opened for loads (which all are), writable if for stores; accesses
+    /// are as for [`Replicated::window_ptr`]. From the first call on stores are made that nobody counts, so every
+    /// [`Replicated::load`] of this process begins with such a trip too (in mode
+    /// [`Invalidate`](ReplicaMode::Invalidate) with [`quiet`](Replicated::quiet)), and is right as before.
     pub fn trapped_ptr(&self) -> *mut u8 {
         if self.rights.contains(Rights::WRITE) {
             self.stores.uncount();
@@ -273,15 +277,15 @@ impl Replicated {
         Ok(self.window_ptr().wrapping_add(offset as usize).cast())
     }
 
-    /// Tells that this process is about to make `count` stores through [`Replicated::window_ptr`]: so many instructions, no more and no
-    /// fewer. Too few, and loads may miss them; too many, and loads wait for ever.
+    /// Tells that this process is about to make `count` stores through [`Replicated::window_ptr`]: so many
+    /// instructions, no more and no fewer. Too few, and loads may miss them; too many, and loads wait for ever.
     #[inline]
     pub fn announce(&self, count: u64) {
         self.stores.announce(count);
     }
 
-    /// Stores `value` at `offset`, in all copies, with one store instruction. It arrives at each copy after all that this thread has stored
-    /// to the same page before. The next store waits when there are too many on their way.
+    /// Stores `value` at `offset`, in all copies, with one store instruction. It arrives at each copy after all that
+    /// this thread has stored to the same page before. The next store waits when there are too many on their way.
     #[inline]
     pub fn store<T: Word>(&self, offset: u64, value: T) -> Result<()> {
         let at = self.stores::<T>(offset, 1)?;
@@ -302,20 +306,23 @@ impl Replicated {
         Ok(())
     }
 
-    /// The word at `offset`, from this node's memory, with acquire ordering: what its writer stored into the same page before it is visible too.
-    /// Never older than the last store of this process, or of one of whose stores this thread knows (SPEC E22b, I4).
+    /// The word at `offset`, from this node's memory, with acquire ordering: what its writer stored into the same page
+    /// before it is visible too. Never older than the last store of this process, or of one of whose stores this thread
+    /// knows (SPEC E22b, I4).
     ///
-    /// It looks whether the board has taken all stores of this process; if not, it waits until it has, which is a trip of a few microseconds
-    /// to the board of this node, not to the home. In mode [`Invalidate`](ReplicaMode::Invalidate) a store is taken when no copy has the older
-    /// value any more, and the load may wait, killably, in a page fault, until the home has sent the page. Fails with [`Error::Failed`] when a
-    /// store is lost.
+    /// It looks whether the board has taken all stores of this process; if not, it waits until it has, which is a trip
+    /// of a few microseconds to the board of this node, not to the home. In mode
+    /// [`Invalidate`](ReplicaMode::Invalidate) a store is taken when no copy has the older value any more, and the load
+    /// may wait, killably, in a page fault, until the home has sent the page. Fails with [`Error::Failed`] when a store
+    /// is lost.
     #[inline]
     pub fn load<T: Word>(&self, offset: u64) -> Result<T> {
         let at = self.loads::<T>(offset, 1)?;
         if !self.stores.settled(&self.inner) {
             self.settle(None)?;
         }
-        // SAFETY: `loads` checked bounds and alignment; board and processors store to the copy word by word, atomically.
+        // SAFETY: `loads` checked bounds and alignment; board and processors store to the copy word by word,
+        // atomically.
         Ok(unsafe { T::load_copy(at) })
     }
 
@@ -340,16 +347,18 @@ impl Replicated {
         Ok(unsafe { T::load_copy(at) })
     }
 
-    /// The word at `offset`, loaded through the window with one instruction: behind all earlier stores of this processor, without counting,
-    /// for a trip to the board of this node (SPEC E22b, the form with both trapped), and on to the home in mode
-    /// [`Invalidate`](ReplicaMode::Invalidate). All ones may mean that it failed: [`Replicated::state`].
+    /// The word at `offset`, loaded through the window with one instruction: behind all earlier stores of this
+    /// processor, without counting, for a trip to the board of this node (SPEC E22b, the form with both trapped), and
+    /// on to the home in mode [`Invalidate`](ReplicaMode::Invalidate). All ones may mean that it failed:
+    /// [`Replicated::state`].
     #[inline]
     pub fn load_trapped<T: Word>(&self, offset: u64) -> Result<T> {
         self.window.get(offset)
     }
 
-    /// Waits until the board has put every store that this process has made so far into this node's copy, so that raw reads find them;
-    /// past `timeout` (`None`: never) [`Error::Pending`]. It says nothing of other copies: that is [`quiet`](Replicated::quiet).
+    /// Waits until the board has put every store that this process has made so far into this node's copy, so that raw
+    /// reads find them; past `timeout` (`None`: never) [`Error::Pending`]. It says nothing of other copies: that is
+    /// [`quiet`](Replicated::quiet).
     ///
     /// Fails with [`Error::Failed`] when one of them is lost.
     #[cold]
@@ -396,8 +405,8 @@ impl Replicated {
         self.window.quiet_timeout(timeout)
     }
 
-    /// Fetch-and-store at the home, multicast to all copies (SPEC E20): the word becomes `value`; gives what it was. When it returns, every
-    /// copy has it. See [`Remote::swap`].
+    /// Fetch-and-store at the home, multicast to all copies (SPEC E20): the word becomes `value`; gives what it was.
+    /// When it returns, every copy has it. See [`Remote::swap`].
     pub fn swap<T: AtomicWord + Outcome>(&self, offset: u64, value: T) -> Result<T> {
         self.window.swap(offset, value)
     }
@@ -417,7 +426,8 @@ impl Replicated {
         self.window.fetch_inc(offset)
     }
 
-    /// Compare-and-swap at the home; as [`Replicated::swap`]. The word has become `value` exactly if the result is `expected`.
+    /// Compare-and-swap at the home; as [`Replicated::swap`]. The word has become `value` exactly if the result is
+    /// `expected`.
     pub fn compare_swap<T: AtomicWord + Outcome>(&self, offset: u64, expected: T, value: T) -> Result<T> {
         self.window.compare_swap(offset, expected, value)
     }
@@ -445,8 +455,8 @@ impl Replicated {
         Ok(ReplicaState { home, orphan, window: self.window.state()? })
     }
 
-    /// Clears the latched error, and goes on after a cut. Lost stores stay lost; this node's copy may have them or not. No other
-    /// thread uses the segment meanwhile.
+    /// Clears the latched error, and goes on after a cut. Lost stores stay lost; this node's copy may have them or not.
+    /// No other thread uses the segment meanwhile.
     pub fn acknowledge(&self) -> Result<()> {
         self.window.acknowledge()?;
         // The last count may be stored behind the answer to the first.
@@ -456,9 +466,9 @@ impl Replicated {
         Ok(())
     }
 
-    /// Makes this node the home of an orphan: its copy is the truth from now on, under the same name, and the others leave theirs and join
-    /// here. That only one node does so is for the program to decide. Stores begin anew; those that were on their way may be lost. No other
-    /// thread uses the segment meanwhile.
+    /// Makes this node the home of an orphan: its copy is the truth from now on, under the same name, and the others
+    /// leave theirs and join here. That only one node does so is for the program to decide. Stores begin anew; those
+    /// that were on their way may be lost. No other thread uses the segment meanwhile.
     pub fn adopt(&self) -> Result<()> {
         let mut handle = uapi::Handle { handle: self.handle, ..Default::default() };
         sys::replica_adopt(self.inner.fd(), &mut handle).map_err(|errno| match errno {
@@ -477,18 +487,22 @@ impl Replicated {
         Ok(())
     }
 
-    /// Makes this node the home, while all nodes go on loading and storing; the home until now is a copy from then on. Returns when it is,
-    /// and at once if it was. Nothing is lost or seen out of order; stores wait at their copies for the time of a few trips, and the others'
-    /// programs need not know: [`Replicated::home`] tells them.
+    /// Makes this node the home, while all nodes go on loading and storing; the home until now is a copy from then on.
+    /// Returns when it is, and at once if it was. Nothing is lost or seen out of order; stores wait at their copies for
+    /// the time of a few trips, and the others' programs need not know: [`Replicated::home`] tells them.
     ///
-    /// Who joins from now on joins here; at the old home that fails with [`Status::NotHome`], and so do loads and stores through an ordinary
-    /// import of it. This copy must have been joined with all rights (else [`Error::Right`]), since it lets nobody do more
-    /// than [`JoinBuilder::mode`] said; and this node must have nothing else under the segment's name ([`Status::NameTaken`]). Copies on nodes that [`JoinBuilder::nodes`] leaves out are orphans. Modes
-    /// [`Naive`](ReplicaMode::Naive) and [`Invalidate`](ReplicaMode::Invalidate) have no home that could move.
+    /// Who joins from now on joins here; at the old home that fails with [`Status::NotHome`], and so do loads and
+    /// stores through an ordinary import of it. This copy must have been joined with all rights (else
+    /// [`Error::Right`]), since it lets nobody do more than [`JoinBuilder::mode`] said; and this node must have nothing
+    /// else under the segment's name ([`Status::NameTaken`]). Copies on nodes that [`JoinBuilder::nodes`] leaves out
+    /// are orphans. Modes [`Naive`](ReplicaMode::Naive) and [`Invalidate`](ReplicaMode::Invalidate) have no home that
+    /// could move.
     ///
-    /// Of several nodes that try at once one is first; the others may get [`Status::Busy`] or [`Status::NotHome`], and try again. It moves page by
-    /// page (64 KiB). When it fails midway, which the death of the home or of this node's link is the only reason for, the pages have different homes: loads and stores go
-    /// on, [`Replicated::home`] still names the node that has all of them or had them last, joins fail with [`Status::NotHome`], and calling again finishes it.
+    /// Of several nodes that try at once one is first; the others may get [`Status::Busy`] or [`Status::NotHome`], and
+    /// try again. It moves page by page (64 KiB). When it fails midway, which the death of the home or of this node's
+    /// link is the only reason for, the pages have different homes: loads and stores go on, [`Replicated::home`] still
+    /// names the node that has all of them or had them last, joins fail with [`Status::NotHome`], and calling again
+    /// finishes it.
     pub fn take_home(&self) -> Result<()> {
         if !matches!(self.replica_mode, ReplicaMode::Owner | ReplicaMode::Counters) {
             return Err(Error::Argument {
@@ -512,8 +526,9 @@ impl Replicated {
         })
     }
 
-    /// Has a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the same name, with
-    /// the same size, mode and secret. Its content replaces what is here, so it is done before the first store.
+    /// Has a [naive](ReplicaMode::Naive) segment take the stores of node `peer` too, which has created it under the
+    /// same name, with the same size, mode and secret. Its content replaces what is here, so it is done before the
+    /// first store.
     ///
     /// All who are to see each other's stores join each other.
     pub fn join_peer(&self, peer: NodeId) -> Result<()> {
@@ -534,8 +549,8 @@ impl Replicated {
         Ok(())
     }
 
-    /// Leaves the segment, once this process's stores have been acknowledged. If this node is its home, the copies of the others become
-    /// orphans. Dropping does the same, without telling of errors.
+    /// Leaves the segment, once this process's stores have been acknowledged. If this node is its home, the copies of
+    /// the others become orphans. Dropping does the same, without telling of errors.
     pub fn leave(mut self) -> Result<()> {
         self.end()
     }

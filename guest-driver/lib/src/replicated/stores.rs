@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many stores of a replicated segment this process has made, against how many the board has put into the copy (SPEC E22b).
+//! How many stores of a replicated segment this process has made, against how many the board has put into the copy
+//! (SPEC E22b).
 
 use crate::access::fence;
 use crate::error::Result;
@@ -37,15 +38,16 @@ impl Stores {
 
     /// Whether the copy has all stores of which this thread can know: one look at memory and one comparison.
     ///
-    /// The count taken is read first. Then what another thread has announced meanwhile, whose store may have been taken instead of ours,
-    /// is in the count issued.
+    /// The count taken is read first. Then what another thread has announced meanwhile, whose store may have been taken
+    /// instead of ours, is in the count issued.
     #[inline(always)]
     pub(super) fn settled(&self, inner: &Inner) -> bool {
         inner.slots.taken(self.index) >= self.issued.load(Ordering::Relaxed)
     }
 
     /// Waits for the stores made so far, though other threads may go on storing: false when patience has ended first.
-    /// `doubt` says from time to time whether they can still be taken. `follow` follows those that nobody has counted, until they are.
+    /// `doubt` says from time to time whether they can still be taken. `follow` follows those that nobody has counted,
+    /// until they are.
     #[cold]
     pub(super) fn settle(
         &self,

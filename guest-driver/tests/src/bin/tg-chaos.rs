@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All nodes store to one replicated page at once, without any agreement, while readers on every node watch it. Then it is
-//! still, and the copies are compared (SPEC I1, I2, I4, I5).
+//! All nodes store to one replicated page at once, without any agreement, while readers on every node watch it. Then it
+//! is still, and the copies are compared (SPEC I1, I2, I4, I5).
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -262,8 +262,8 @@ impl Chaos<'_> {
         Ok((sum, differ))
     }
 
-    /// Every node in turn stores to all words; how many of them do not come to this copy, since it waits for an own store that
-    /// nobody will ever send back.
+    /// Every node in turn stores to all words; how many of them do not come to this copy, since it waits for an own
+    /// store that nobody will ever send back.
     fn sweep(&self) -> Outcome<u64> {
         let mut missing = 0;
         for (turn, id) in self.peers.all.iter().enumerate() {
@@ -292,7 +292,8 @@ fn watch(page: &Replicated, options: &Options, counts: &Counts, ordered: bool, o
                 for _ in 0..8 {
                     let value = match ordered {
                         true => page.load::<u64>(8 * word as u64)?,
-                        // SAFETY: a word of the page, aligned; board and processors store to it word by word, atomically.
+                        // SAFETY: a word of the page, aligned; board and processors store to it word by word,
+                        // atomically.
                         false => unsafe { AtomicU64::from_ptr(page.as_ptr().cast_mut().cast::<u64>().add(word)) }
                             .load(Ordering::Acquire),
                     };

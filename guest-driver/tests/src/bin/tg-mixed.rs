@@ -60,8 +60,8 @@ fn own(by_board: bool) -> Outcome<()> {
     let node = Node::open()?;
     let segment = node.export(NAME, 65536).owner(FULL).others(FULL).create()?;
     let local = segment.remote()?;
-    // SAFETY: the word lies in the mapped segment, aligned, for as long as `segment` lives; whoever else changes it, an atomic access
-    // is no data race in this program.
+    // SAFETY: the word lies in the mapped segment, aligned, for as long as `segment` lives; whoever else changes it, an
+    // atomic access is no data race in this program.
     let word = unsafe { AtomicU64::from_ptr(segment.as_ptr().cast()) };
     println!("ready");
     let mut own = 0u64;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What it costs to tell a receiver that a message has arrived, by the notification queue and by what the paper compares it with.
+//! What it costs to tell a receiver that a message has arrived, by the notification queue and by what the paper
+//! compares it with.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -80,8 +81,8 @@ const SEED: u64 = 0x6e6f_7469_6679;
 
 /// Mail from the receiver: method (or [`QUIT`]), senders, messages of each.
 const MAIL: [u64; 3] = [0, 1, 2];
-/// Mail to the receiver: the last order carried out, and whether a sender has failed. Nobody but it is told, since the other
-/// senders may have left.
+/// Mail to the receiver: the last order carried out, and whether a sender has failed. Nobody but it is told, since the
+/// other senders may have left.
 const DONE: u64 = 3;
 const FAILED: u64 = 4;
 const QUIT: u64 = u64::MAX;
@@ -307,8 +308,8 @@ fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
     let data = node.export(SEGMENT, layout.bytes()).owner(FULL).others(FULL).create()?;
     let queue = if options.queued() { Some(Queue::create(node, QUEUE).wide().mode(0o606).create()?) } else { None };
     let words = usize::try_from(data.size() / 8).unwrap_or(0);
-    // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; whoever accesses it does so word by word,
-    // atomically.
+    // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; whoever accesses it does so word by
+    // word, atomically.
     let memory = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<AtomicU64>(), words) };
     let mut trials = Trials {
         receiver: Receiver::new(memory, queue.as_ref(), layout)?,
@@ -541,7 +542,8 @@ impl<'t, 'a, 'b> Check<'t, 'a, 'b> {
         Check { trials, method, each, last }
     }
 
-    /// A message has come: it is one of this trial, the next of its sender, or a later one if others were lost; and whole.
+    /// A message has come: it is one of this trial, the next of its sender, or a later one if others were lost; and
+    /// whole.
     fn message(&mut self, place: u64) -> Outcome<()> {
         let name = self.method.name();
         let layout = self.trials.layout;

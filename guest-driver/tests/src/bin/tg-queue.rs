@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A notification queue under siege: senders that do not wait, and consumers that are slow, stopped, and killed at random.
+//! A notification queue under siege: senders that do not wait, and consumers that are slow, stopped, and killed at
+//! random.
 
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;

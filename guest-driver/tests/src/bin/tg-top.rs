@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hottest remote pages of this node, by the board's page access counters (SPEC item 22: large values make a profile).
+//! The hottest remote pages of this node, by the board's page access counters (SPEC item 22: large values make a
+//! profile).
 
 use std::io::Write;
 use std::process::ExitCode;

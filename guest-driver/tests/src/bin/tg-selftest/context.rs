@@ -180,7 +180,8 @@ impl<'a> Context<'a> {
         Ok((mine, right))
     }
 
-    /// Makes a replicated segment, whose home this node is and which everybody may join, and keeps it until all have ended the test.
+    /// Makes a replicated segment, whose home this node is and which everybody may join, and keeps it until all have
+    /// ended the test.
     pub(crate) fn replicated(
         &mut self,
         part: &str,
@@ -211,7 +212,8 @@ impl<'a> Context<'a> {
         copy
     }
 
-    /// Replicated segments of every node as the home, each with copies at all others, in the order of the nodes; all are there.
+    /// Replicated segments of every node as the home, each with copies at all others, in the order of the nodes; all
+    /// are there.
     pub(crate) fn boards(&mut self, part: &str, size: u64) -> Verdict<Vec<Arc<Replicated>>> {
         self.boards_in(ReplicaMode::Counters, part, size)
     }

@@ -12,7 +12,8 @@ fn request(number: u8, size: usize) -> u32 {
     uapi::request(known.map_or(uapi::Direction::InOut, |ioctl| ioctl.direction), number, size)
 }
 
-/// An ioctl by number, past the library: 0 or the errno. The argument is a structure of the interface, whose size is filled in.
+/// An ioctl by number, past the library: 0 or the errno. The argument is a structure of the interface, whose size is
+/// filled in.
 pub(crate) fn ioctl<T>(node: &Node, number: u8, argument: &mut T) -> Result<(), i32> {
     let at = std::ptr::from_mut(argument);
     // SAFETY: every structure of the interface begins with its size.

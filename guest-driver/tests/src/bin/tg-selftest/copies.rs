@@ -473,7 +473,8 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
     }
     let mine = context.export("mine", 16 * UNIT)?;
     let (from, to) = (context.import(context.peers.right(), "from")?, context.import(context.peers.right(), "to")?);
-    // Each copy has imports of its own: on a node that is alone, both of its ends are imports of this board that may fail.
+    // Each copy has imports of its own: on a node that is alone, both of its ends are imports of this board that may
+    // fail.
     let (into, out_of) = (context.import(context.me(), "mine")?, context.import(context.me(), "mine")?);
     copy(&into, 0, &from, 0, 16 * UNIT)?;
     copy(&to, 0, &out_of, 0, 16 * UNIT)?;

@@ -120,7 +120,8 @@ pub(crate) fn stale_arguments(context: &mut Context<'_>) -> Verdict {
 /// Steps of one child's compare-and-swap; it says a line after each.
 const STEPS: usize = 5;
 
-/// Two processes launch at the same time, through the same slot number of their contexts, interrupted between any two steps.
+/// Two processes launch at the same time, through the same slot number of their contexts, interrupted between any two
+/// steps.
 pub(crate) fn interleaved(context: &mut Context<'_>) -> Verdict {
     let (_mine, right) = context.neighbour(4096)?;
     let (far, name) = (right.node().to_string(), context.name("data"));
@@ -253,7 +254,8 @@ pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// The launch of s1 whose last access is a read that returns the result: the library's, and by hand what the library never does.
+/// The launch of s1 whose last access is a read that returns the result: the library's, and by hand what the library
+/// never does.
 pub(crate) fn by_load(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
     let it = own(context, "data")?;
@@ -351,8 +353,8 @@ pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// Special mode fails in every way there is, while another thread stores: none of its stores is swallowed, and afterwards the
-/// window is the window.
+/// Special mode fails in every way there is, while another thread stores: none of its stores is swallowed, and
+/// afterwards the window is the window.
 pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
     crate::control::needs_lab(context)?;
     const STORES: u64 = 20_000;

@@ -189,8 +189,8 @@ pub(crate) fn available() -> Verdict<u64> {
 }
 
 pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
-    // More than the board has contexts (256), and in sum more than it has export pages (4096) and window slots (1024), than
-    // a process may lock, and than fits into a small guest's memory.
+    // More than the board has contexts (256), and in sum more than it has export pages (4096) and window slots (1024),
+    // than a process may lock, and than fits into a small guest's memory.
     const CYCLES: u64 = 300;
     const SIZE: u64 = 16 << 16;
     let (_mine, right) = context.neighbour(4 << 16)?;

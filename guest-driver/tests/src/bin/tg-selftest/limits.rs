@@ -41,8 +41,8 @@ pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
     same("1 MiB under a limit of 2 MiB", line, Some("exported".into()))
 }
 
-/// What is exported through an inherited descriptor lives as long as that, and so does its charge: the process that exported it is gone
-/// by then.
+/// What is exported through an inherited descriptor lives as long as that, and so does its charge: the process that
+/// exported it is gone by then.
 pub(crate) fn locked_memory_of_forked(context: &mut Context<'_>) -> Verdict {
     let mut child = context.ordinary_child(&["export-forked", "2097152", &context.name("forked"), "1048576", "4"])?;
     child.expect("exit 0")?;
@@ -58,7 +58,8 @@ pub(crate) fn locked_memory_of_forked(context: &mut Context<'_>) -> Verdict {
     same("1 MiB under a limit of 2 MiB, after that", child.line()?, Some("exported".into()))
 }
 
-/// One process takes all imports, counters and contexts that it can get. Another of the same user, and one of another user, get theirs.
+/// One process takes all imports, counters and contexts that it can get. Another of the same user, and one of another
+/// user, get theirs.
 pub(crate) fn greedy_process(context: &mut Context<'_>) -> Verdict {
     let mine = context.export("data", 4096)?;
     let (id, name) = (context.me().to_string(), context.name("data"));

@@ -2,8 +2,8 @@
 //! The product's statements, checked from inside the guests, as KTAP.
 //!
 //! The same program runs on every node at the same time. All nodes go through the same list in the same order and keep
-//! step by barriers made of remote stores ([`tg_tests::peers`]). In each test a node is everything at once: it stores to
-//! its neighbour on the right, checks what its neighbour on the left has stored, and judges for itself.
+//! step by barriers made of remote stores ([`tg_tests::peers`]). In each test a node is everything at once: it stores
+//! to its neighbour on the right, checks what its neighbour on the left has stored, and judges for itself.
 
 mod actions;
 mod atomics;

@@ -126,8 +126,8 @@ pub(crate) fn across_words(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// Node a stores data into its right neighbour b, waits for quiet, then raises a flag at c, the next but one. Nothing but
-/// quiet orders the two. When c sees the flag, it loads the data from b and must find it (SPEC E19, I7).
+/// Node a stores data into its right neighbour b, waits for quiet, then raises a flag at c, the next but one. Nothing
+/// but quiet orders the two. When c sees the flag, it loads the data from b and must find it (SPEC E19, I7).
 fn third_node(context: &mut Context<'_>, quiet: fn(&Context<'_>, &Remote) -> Result<(), Error>) -> Verdict {
     const ROUNDS: u64 = 100;
     const DATA: u64 = 0x000;

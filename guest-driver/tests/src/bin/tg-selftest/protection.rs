@@ -148,8 +148,8 @@ pub(crate) fn load_without_right(context: &mut Context<'_>) -> Verdict {
     let writer = context.node().import(right.node(), &context.name("data")).rights(Rights::WRITE).open()?;
     writer.put64(8, 5)?;
     writer.quiet()?;
-    // SAFETY: the word lies in the mapping. x86 has no write-only pages, so the load reaches the board, which refuses it;
-    // elsewhere the processor may refuse, and there this is left to the library's check.
+    // SAFETY: the word lies in the mapping. x86 has no write-only pages, so the load reaches the board, which refuses
+    // it; elsewhere the processor may refuse, and there this is left to the library's check.
     #[cfg(target_arch = "x86_64")]
     {
         // SAFETY: as above.
@@ -170,8 +170,8 @@ pub(crate) fn load_past_end(context: &mut Context<'_>) -> Verdict {
     // The page is mapped, but the segment ends within it.
     let (_mine, right) = context.neighbour(100)?;
     must(matches!(right.get64(104), Err(Error::Bounds { .. })), || "the library loads past the end".into())?;
-    // SAFETY: the words lie in the mapped page; the board refuses them, one because it begins behind the end, one because it
-    // ends there.
+    // SAFETY: the words lie in the mapped page; the board refuses them, one because it begins behind the end, one
+    // because it ends there.
     let (behind, across) = unsafe { (raw::load::<u64>(right.as_ptr(), 104), raw::load::<u64>(right.as_ptr(), 96)) };
     same("the word behind the end", behind, u64::MAX)?;
     same("the word across the end", across, u64::MAX)?;

@@ -219,8 +219,8 @@ fn consume(file: &std::os::fd::OwnedFd, handle: u32, log: &Log, life: u64) -> Re
     }
 }
 
-/// Consumers that are killed at any time, hundreds of them: each element is handed over once, or again if it was in the hands
-/// of the one killed (SPEC I10).
+/// Consumers that are killed at any time, hundreds of them: each element is handed over once, or again if it was in the
+/// hands of the one killed (SPEC I10).
 pub(crate) fn killed_at_random(context: &mut Context<'_>) -> Verdict {
     const LIVES: u32 = 150;
     const LUMP: u32 = 6;

@@ -580,8 +580,8 @@ fn import_with_room(node: &Node, far: telegraphos::NodeId, name: &str) -> Verdic
     }
 }
 
-/// However many imports of a full queue are closed with elements on their way: others are opened and closed meanwhile, and
-/// the elements come.
+/// However many imports of a full queue are closed with elements on their way: others are opened and closed meanwhile,
+/// and the elements come.
 pub(crate) fn closing_delays_nobody(context: &mut Context<'_>) -> Verdict {
     const SENDERS: u32 = 14;
     let (mine, right) = context.queue_pair("full", |q| q.words(8).quota(1))?;

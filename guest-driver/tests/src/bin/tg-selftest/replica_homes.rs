@@ -19,7 +19,8 @@ fn take(board: &Replicated) -> Verdict<bool> {
     }
 }
 
-/// Waits until this node's driver has been told of a home: its board knows when the new one does, and tells it with an event.
+/// Waits until this node's driver has been told of a home: its board knows when the new one does, and tells it with an
+/// event.
 fn known(board: &Replicated, home: NodeId) -> Verdict {
     let deadline = Instant::now() + SOON;
     loop {
@@ -55,7 +56,8 @@ fn agreed(context: &mut Context<'_>, place: usize, board: &Replicated) -> Verdic
     }
 }
 
-/// Everybody stores, draws and looks, and now and then takes a home: nothing is lost, nothing comes back, and no number is drawn twice.
+/// Everybody stores, draws and looks, and now and then takes a home: nothing is lost, nothing comes back, and no number
+/// is drawn twice.
 pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
     const WORDS: u64 = 4;
     /// Where increments are counted.

@@ -28,8 +28,8 @@ pub(crate) fn join_again(node: &Node, home: NodeId, name: &str) -> Verdict<Repli
     }
 }
 
-/// Of each segment one node joins and leaves while all others store. What it finds is never older than what was quiet before it joined,
-/// and from then on it gets all that is stored.
+/// Of each segment one node joins and leaves while all others store. What it finds is never older than what was quiet
+/// before it joined, and from then on it gets all that is stored.
 pub(crate) fn join_while_others_store(context: &mut Context<'_>) -> Verdict {
     const WORDS: u64 = 512;
     const JOINS: u32 = 6;

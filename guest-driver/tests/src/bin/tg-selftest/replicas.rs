@@ -208,8 +208,8 @@ pub(crate) fn copied_when_used(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// All nodes store to the same words: a load after an own store gives that, or somebody else's, never an older own one; and no value
-/// comes back.
+/// All nodes store to the same words: a load after an own store gives that, or somebody else's, never an older own one;
+/// and no value comes back.
 pub(crate) fn no_older_store(context: &mut Context<'_>) -> Verdict {
     nothing_comes_back(context, ReplicaMode::Counters)
 }
@@ -403,7 +403,8 @@ fn exact(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     context.sync()
 }
 
-/// Message passing by two segments of different homes, with quiet between data and flag (SPEC E19, I6, I7); and within one page, without.
+/// Message passing by two segments of different homes, with quiet between data and flag (SPEC E19, I6, I7); and within
+/// one page, without.
 pub(crate) fn message_passing(context: &mut Context<'_>) -> Verdict {
     messages(context, ReplicaMode::Counters)
 }

@@ -39,8 +39,8 @@ pub(crate) fn locks(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// Message passing from before a lock: data to the right neighbour, a flag under the lock to the node of the lock, which the neighbour
-/// polls.
+/// Message passing from before a lock: data to the right neighbour, a flag under the lock to the node of the lock,
+/// which the neighbour polls.
 pub(crate) fn lock_is_a_fence(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 100;
     let (mine, right) = context.neighbour(4096)?;
