@@ -17,7 +17,8 @@
 //! - [`cli`] is the command `telegraphos`.
 //! - [`Cluster`] is a running cluster, [`Guest`] one node of it: commands in the guest, QMP, and every accident a test
 //!   wants to happen (reset, unplug, QEMU, HIB or fabric killed).
-//! - [`Boards`] are HIBs and a fabric without virtual machines, driven by test clients; `tap` counts what crosses their links.
+//! - [`Boards`] are HIBs and a fabric without virtual machines, driven by test clients; `tap` counts what crosses their
+//!   links.
 //! - `namespaces` gives fabric processes networks of their own.
 //! - `agent` and `qmp` talk to the guest's agent and to QEMU.
 //! - `process` and `rundir` make sure that nothing outlives the harness: children die with it, its directory is removed

@@ -3,7 +3,10 @@
 //! with a hostile process and, in turn with that, with nobody else and with a process that merely uses a processor. The
 //! latter two differ: where a processor sleeps between two packets, to wake it takes longer than all else.
 //!
-//! `cargo run --release -p telegraphos-fabric --example hostile_nodes -- [--fabric PATH] [--rounds N] [--slice-ms MS] [ATTACK..]`
+//! ```sh
+//! cargo run --release -p telegraphos-fabric --example hostile_nodes -- \
+//!     [--fabric PATH] [--rounds N] [--slice-ms MS] [ATTACK..]
+//! ```
 #![allow(clippy::print_stdout, reason = "it prints a table")]
 
 use std::collections::VecDeque;

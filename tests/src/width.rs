@@ -4,8 +4,6 @@
 use std::path::Path;
 use std::process::Command;
 
-const MARKUP: [&str; 4] = ["|", "#", "[", "```"];
-
 /// The number in `.editorconfig` for Rust and Markdown.
 fn width(config: &str) -> usize {
     let section = config.split_once("[*.{rs,md}]").expect("a section for rs and md").1;
@@ -35,7 +33,7 @@ fn too_wide(text: &str, rust: bool, width: usize) -> Vec<usize> {
         fenced ^= prose.starts_with("```");
         let breaks = line.chars().take(width).collect::<String>();
         let breaks = breaks.trim_start_matches(|c: char| c.is_whitespace() || "/!-*".contains(c));
-        let markup = MARKUP.iter().any(|start| prose.starts_with(start)) && !prose.contains("](");
+        let markup = prose.starts_with(['|', '#']) || prose.starts_with('[') && !prose.contains("](");
         if !fenced && !markup && line.chars().count() > width && breaks.contains(' ') {
             found.push(number + 1);
         }

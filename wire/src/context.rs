@@ -5,25 +5,25 @@
 //! `status << 48 | cookie` in `done[slot]` of the status page. The cookie is the caller's, so that it tells this
 //! completion from the slot's earlier ones. All stores to the board travel the same path, in order.
 //!
-//! - **quiet** (the papers' FENCE, s1; SPEC item 27): the process stores `import << 48 | cookie` to `QUIET[slot]`. It is done
-//!   when every earlier store, atomic and copy of that import (or, with import `ffff`, of the whole context) is
+//! - **quiet** (the papers' FENCE, s1; SPEC item 27): the process stores `import << 48 | cookie` to `QUIET[slot]`. It
+//!   is done when every earlier store, atomic and copy of that import (or, with import `ffff`, of the whole context) is
 //!   performed at its destination and acknowledged (SPEC E19). While an import has an unacknowledged (latched) error,
 //!   its status is reported.
-//! - **launch** (Telegraphos II, SPEC item 20): addresses are passed by stores of [`Argument`] words to the *argument* aperture of
-//!   the window, at the address meant, which only a process can do whose page tables allow it; operands by stores to
-//!   the slot's registers in this page; the store to `LAUNCH` starts the operation and consumes its arguments. A slot
-//!   keeps its arguments however long the process is interrupted. The previous value of an atomic is written to
-//!   `value[slot]` before `done[slot]`.
-//! - **fetch** (s1, SPEC items 19 and 20: the last access of a launch is a read that returns the result): in place of the store to `LAUNCH`, a load of
-//!   4 or 8 bytes from `FETCH[slot]` performs the atomic whose number is in bits 63:56 of LENGTH on a word of that
-//!   size, consumes the arguments, and is answered with the previous value. `done[slot]` is not written. A fetch that
-//!   fails is answered with all ones, counts in `errors`, and latches its status on the import of its argument, or in
-//!   ERROR if it has none.
-//! - **queue arm**: the store of a queue's export page and of the tail that its consumer saw to `QUEUE_ARM` asks for a CONTEXT event at the next
-//!   element; if the tail has moved since, or the queue is not empty or stopped, it comes at once, so that no wake-up
-//!   is lost.
-//! - **arm**: the store of a cookie to `ARM[slot]` asks for a CONTEXT event when that operation is done; if nothing with this cookie
-//!   is outstanding in the slot, it comes at once, so that no wake-up is lost.
+//! - **launch** (Telegraphos II, SPEC item 20): addresses are passed by stores of [`Argument`] words to the *argument*
+//!   aperture of the window, at the address meant, which only a process can do whose page tables allow it; operands by
+//!   stores to the slot's registers in this page; the store to `LAUNCH` starts the operation and consumes its
+//!   arguments. A slot keeps its arguments however long the process is interrupted. The previous value of an atomic is
+//!   written to `value[slot]` before `done[slot]`.
+//! - **fetch** (s1, SPEC items 19 and 20: the last access of a launch is a read that returns the result): in place of
+//!   the store to `LAUNCH`, a load of 4 or 8 bytes from `FETCH[slot]` performs the atomic whose number is in bits 63:56
+//!   of LENGTH on a word of that size, consumes the arguments, and is answered with the previous value. `done[slot]` is
+//!   not written. A fetch that fails is answered with all ones, counts in `errors`, and latches its status on the
+//!   import of its argument, or in ERROR if it has none.
+//! - **queue arm**: the store of a queue's export page and of the tail that its consumer saw to `QUEUE_ARM` asks for a
+//!   CONTEXT event at the next element; if the tail has moved since, or the queue is not empty or stopped, it comes at
+//!   once, so that no wake-up is lost.
+//! - **arm**: the store of a cookie to `ARM[slot]` asks for a CONTEXT event when that operation is done; if nothing
+//!   with this cookie is outstanding in the slot, it comes at once, so that no wake-up is lost.
 
 use crate::packet::AtomicOp;
 

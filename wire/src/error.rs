@@ -89,7 +89,8 @@ statuses! {
     NotLocal = 25, "TG_ERR_NOT_LOCAL",
     /// An operation was launched without its arguments, or with one that is gone.
     Argument = 26, "TG_ERR_ARGUMENT",
-    /// The header of the queue is not sound: its size is not the one granted, or head or tail lie outside 3 to size - 1.
+    /// The header of the queue is not sound: its size is not the one granted, or head or tail lie outside 3 to
+    /// size - 1.
     QueueHeader = 27, "TG_ERR_QUEUE_HEADER",
     /// The page is not a queue, or the enqueue is not at the queue's base or not of its word width.
     NotQueue = 28, "TG_ERR_NOT_QUEUE",

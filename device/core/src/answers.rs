@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Answers to requests, and what their senders may rely on.
 //!
-//! - [`Refusals`]: which epochs of whose imports have had a store refused here; every later store of them is refused, too, so that none passes a
-//!   lost one (SPEC I8; `docs/architecture.md`, "Back-pressure").
-//! - How many requests of each source have been performed: an element for a queue comes after those that were sent before it (SPEC I8).
+//! - [`Refusals`]: which epochs of whose imports have had a store refused here; every later store of them is refused,
+//!   too, so that none passes a lost one (SPEC I8; `docs/architecture.md`, "Back-pressure").
+//! - How many requests of each source have been performed: an element for a queue comes after those that were sent
+//!   before it (SPEC I8).
 
 use crate::HibConfig;
 use crate::config::Bug;

@@ -9,8 +9,8 @@
 //!   before it; each load reports a value the word had between its issue and its answer.
 //! - I8: the stores and atomics of one process to one node are performed in its order, and without a fault all of them.
 //! - I7: when quiet reports success, everything before it is performed.
-//! - I14: what is performed is what one process asked for, at the place that it named; a neighbour who knows its numbers and its
-//!   key, but passes them through an import of its own, changes nothing.
+//! - I14: what is performed is what one process asked for, at the place that it named; a neighbour who knows its
+//!   numbers and its key, but passes them through an import of its own, changes nothing.
 //! - I15: a page access counter tells once for each arming, and exactly at the access it was armed for.
 //! - A copy that reports success has moved its bytes; nothing outstanding is forgotten: everything ends.
 //!

@@ -9,10 +9,10 @@
 //!                                                                    └──► replay: the real core, and the differences
 //! ```
 //!
-//! - [`Recorder`] takes every event that goes into a switch and every action that comes out. It never waits for the file: what it
-//!   cannot write fast enough is counted and left out, and an error ends the capture and nothing else.
-//! - A frame is captured as it is on the wire; all else is a [`Record`], which has the shape of a frame of a kind that no link
-//!   carries. Each [`Link`] is an interface of the file. The configuration is in the file's first comment.
+//! - [`Recorder`] takes every event that goes into a switch and every action that comes out. It never waits for the
+//!   file: what it cannot write fast enough is counted and left out, and an error ends the capture and nothing else.
+//! - A frame is captured as it is on the wire; all else is a [`Record`], which has the shape of a frame of a kind that
+//!   no link carries. Each [`Link`] is an interface of the file. The configuration is in the file's first comment.
 //! - [`Reader`] reads such files, as far as they go.
 //! - [`replay`] feeds the events to switches of the same configuration and compares the actions.
 //! - [`dissector`] generates the Wireshark dissector.

@@ -12,17 +12,17 @@
 //! What holds, and which code makes it so:
 //!
 //! - **Order** (SPEC I8): a pair of nodes has one queue per class and one route, a lane (`lane.rs`).
-//! - **No loss, no unbounded queue** (DESIGN contract 3): a packet of the classes enqueue, request and reflected is accepted
-//!   only against a credit of its sender, and sent only against a credit of its receiver. The switch never holds more
-//!   of them per input than it gave credits. Credits come back when packets leave ([`Switch`], "Credits").
-//! - **One packet on each link for a multicast** (SPEC item 23): a home sends one packet for all copies of a page, and the switch
-//!   puts one copy into the lane of each ([`Switch`], "Multicasts").
+//! - **No loss, no unbounded queue** (DESIGN contract 3): a packet of the classes enqueue, request and reflected is
+//!   accepted only against a credit of its sender, and sent only against a credit of its receiver. The switch never
+//!   holds more of them per input than it gave credits. Credits come back when packets leave ([`Switch`], "Credits").
+//! - **One packet on each link for a multicast** (SPEC item 23): a home sends one packet for all copies of a page, and
+//!   the switch puts one copy into the lane of each ([`Switch`], "Multicasts").
 //! - **Replies always sink** (SPEC I13): they need no credit and go before everything else. They are bounded because
 //!   requests are: see [`SwitchConfig::reply_limit`].
-//! - **Back-pressure of the transport**: [`Event::PortRoom`] says how many frames a port can take; never more are handed
-//!   out.
-//! - **Life cycle**: what a node sent before a [`Frame::Reset`] leaves before the [`Frame::NodeUp`] that tells of it; after
-//!   a [`Frame::NodeDown`] nothing of that life follows.
+//! - **Back-pressure of the transport**: [`Event::PortRoom`] says how many frames a port can take; never more are
+//!   handed out.
+//! - **Life cycle**: what a node sent before a [`Frame::Reset`] leaves before the [`Frame::NodeUp`] that tells of it;
+//!   after a [`Frame::NodeDown`] nothing of that life follows.
 //!
 //! [`Frame::Reset`]: telegraphos_wire::link::Frame::Reset
 //! [`Frame::NodeUp`]: telegraphos_wire::link::Frame::NodeUp

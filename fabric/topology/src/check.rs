@@ -4,18 +4,18 @@
 //! Each pair of switches is looked at once, also in the largest topology: of each is kept the first trunk of its route
 //! (32 MB for 4096 switches), and of the dependencies one bit each.
 //!
-//! - A step depends only on where the packet is and where it goes (graphs give it a layer by its source, but no other trunk), so the
-//!   routes to one switch are a tree if no walk towards it comes back to itself; with that every *end* of a route is a
-//!   route.
-//! - Let `m` be the first switch after `d` on the way from `d` to `s`. If, for all `s` and `d`, the step at `s` towards `d` is
-//!   that towards `m` (or, where `m` is `s`, the same trunk), then every way back is the way there and every part of a
-//!   route is a route. By induction on the length of the way `d..s`: the way from `m` to `s` is shorter, so its way
-//!   back is the same, `s n .. m`. The first step from `s` towards `d` is also `n`; the first from `d` towards `n` is
-//!   also `m` (the condition for `d` and `s` exchanged), so the way `d..n` is `d m .. n`, one shorter than `d..s`, and
-//!   its way back is `n .. m d`. Together: `s n .. m d`. Conversely it holds wherever ways back and parts are right, so
-//!   that nothing right is refused.
-//! - One channel waits for the next on some route. Where the layer of a step depends on the place and the destination only, these pairs
-//!   are the first two steps of some route; else (graphs) each route is walked.
+//! - A step depends only on where the packet is and where it goes (graphs give it a layer by its source, but no other
+//!   trunk), so the routes to one switch are a tree if no walk towards it comes back to itself; with that every *end*
+//!   of a route is a route.
+//! - Let `m` be the first switch after `d` on the way from `d` to `s`. If, for all `s` and `d`, the step at `s` towards
+//!   `d` is that towards `m` (or, where `m` is `s`, the same trunk), then every way back is the way there and every
+//!   part of a route is a route. By induction on the length of the way `d..s`: the way from `m` to `s` is shorter, so
+//!   its way back is the same, `s n .. m`. The first step from `s` towards `d` is also `n`; the first from `d` towards
+//!   `n` is also `m` (the condition for `d` and `s` exchanged), so the way `d..n` is `d m .. n`, one shorter than
+//!   `d..s`, and its way back is `n .. m d`. Together: `s n .. m d`. Conversely it holds wherever ways back and parts
+//!   are right, so that nothing right is refused.
+//! - One channel waits for the next on some route. Where the layer of a step depends on the place and the destination
+//!   only, these pairs are the first two steps of some route; else (graphs) each route is walked.
 
 use std::fmt;
 

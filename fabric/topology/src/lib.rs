@@ -13,11 +13,11 @@
 //!
 //! - there is a route between any two switches, and none crosses a switch twice;
 //! - the way back uses the same trunks as the way there;
-//! - each part of a route is the route between its ends. So the routes of one source form a tree, and what it sends to many
-//!   (packets to groups, news of its presence) goes along that tree in order with everything else it sends;
-//! - channel dependencies have no cycle (SPEC item 15, I13). A *channel* is one direction of a trunk in one layer, with credits of its
-//!   own; a channel depends on another if a packet in the first can wait for room in the second. Without a cycle of
-//!   such waits the packet at the end of each chain moves on (Dally and Seitz, 1987).
+//! - each part of a route is the route between its ends. So the routes of one source form a tree, and what it sends to
+//!   many (packets to groups, news of its presence) goes along that tree in order with everything else it sends;
+//! - channel dependencies have no cycle (SPEC item 15, I13). A *channel* is one direction of a trunk in one layer, with
+//!   credits of its own; a channel depends on another if a packet in the first can wait for room in the second. Without
+//!   a cycle of such waits the packet at the end of each chain moves on (Dally and Seitz, 1987).
 //!
 //! `docs/topologies.md` tells how to choose a topology.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts guest instructions, loads and stores between two points of a guest program, per device.
 //!
-//! - [`Marker`] is how a guest program says where a measured *region* begins and ends: a no-operation instruction that no
-//!   compiler emits. It touches no device and no memory, needs no right, and does nothing on a machine that does not
+//! - [`Marker`] is how a guest program says where a measured *region* begins and ends: a no-operation instruction that
+//!   no compiler emits. It touches no device and no memory, needs no right, and does nothing on a machine that does not
 //!   watch for it.
 //! - [`Observer`] is told of markers and memory accesses, each with its virtual processor, and counts.
 //! - [`Report`] is what has been counted, as a table of text that [`Report::parse`] reads back.

@@ -8,13 +8,14 @@
 //!
 //! What is checked, whatever the schedule:
 //!
-//! - I1: what a copy has of a byte is a part of what its home had, in its order. I5: nothing comes a second time. I4: a program never reads
-//!   anything older than its own last store (`record`).
+//! - I1: what a copy has of a byte is a part of what its home had, in its order. I5: nothing comes a second time. I4: a
+//!   program never reads anything older than its own last store (`record`).
 //! - I7: when quiet or an atomic reports success, all copies have it, and a survivor that becomes the home has it.
-//! - E20: an atomic that reports success has been performed once, and gives what was before it. E22b: what is counted as taken is in the own copy.
+//! - E20: an atomic that reports success has been performed once, and gives what was before it. E22b: what is counted
+//!   as taken is in the own copy.
 //! - What nothing has happened to does not fail; whoever has lost his home is told.
-//! - At rest: all copies are as their homes (I2), all counters zero, all stores performed or failed with an error, and nobody waits for anything. When
-//!   all has been given back, a board is like a new one: nothing is left anywhere.
+//! - At rest: all copies are as their homes (I2), all counters zero, all stores performed or failed with an error, and
+//!   nobody waits for anything. When all has been given back, a board is like a new one: nothing is left anywhere.
 //!
 //! | File | What is in it |
 //! |---|---|

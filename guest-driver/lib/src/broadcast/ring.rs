@@ -14,9 +14,12 @@
 //! All there is to rely on: the stores of one writer into one page reach every copy in their order, and an atomic or
 //! quiet that has returned is in all copies. Hence
 //!
-//! - a slot lies within one page, and its commit word is stored last: who finds it finds the data (no message is ever torn);
-//! - a consumer reads a slot before it says so in its place, and the producer reads that before it stores to the slot again;
-//! - places are claimed and assigned by atomics, so that no two consumers think that one is theirs, and none is assigned to who has left.
+//! - a slot lies within one page, and its commit word is stored last: who finds it finds the data (no message is ever
+//!   torn);
+//! - a consumer reads a slot before it says so in its place, and the producer reads that before it stores to the slot
+//!   again;
+//! - places are claimed and assigned by atomics, so that no two consumers think that one is theirs, and none is
+//!   assigned to who has left.
 //!
 //! Nothing here is unsafe or waits. What others have stored is not believed: it may stop a ring, and no more.
 

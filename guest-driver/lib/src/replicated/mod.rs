@@ -31,16 +31,16 @@
 //!   [`ReplicaMode::Counters`] nobody ever sees x, then y, then x again (I5), and [`load`](Replicated::load) never
 //!   gives a value older than this process's own last store (I4): that value, or one that another process's store has
 //!   put in its place. Bytes of a word that are stored separately count as separate words (E18).
-//! - **Two words.** Stores by one thread into one page (64 KiB, from the segment's start) reach every copy in the order of the program:
-//!   data, then a flag, is right for readers that [`load`](Replicated::load) the flag first (acquire). A program that
-//!   has seen a store and then stores itself into the same page is seen after it, everywhere.
-//! - **Two segments, or pages, or replicated and other memory.** No order but that of [`quiet`](Replicated::quiet), which returns when *every copy*
-//!   has the stores (E19, I7). Without it, two readers may even see the stores of two writers in different orders:
-//!   replicated memory of different homes is not multi-copy atomic (I6). And one's own store is seen at once by
-//!   oneself, by others later: store to x, load of y in one node and store to y, load of x in another may both see the
-//!   old values (store buffering); `quiet` between the two forbids it.
-//! - **Together.** A program whose concurrent accesses are ordered by locks, barriers or `quiet` sees sequential consistency
-//!   ([`sync`](crate::sync) calls it for what it orders).
+//! - **Two words.** Stores by one thread into one page (64 KiB, from the segment's start) reach every copy in the order
+//!   of the program: data, then a flag, is right for readers that [`load`](Replicated::load) the flag first (acquire).
+//!   A program that has seen a store and then stores itself into the same page is seen after it, everywhere.
+//! - **Two segments, or pages, or replicated and other memory.** No order but that of [`quiet`](Replicated::quiet),
+//!   which returns when *every copy* has the stores (E19, I7). Without it, two readers may even see the stores of two
+//!   writers in different orders: replicated memory of different homes is not multi-copy atomic (I6). And one's own
+//!   store is seen at once by oneself, by others later: store to x, load of y in one node and store to y, load of x in
+//!   another may both see the old values (store buffering); `quiet` between the two forbids it.
+//! - **Together.** A program whose concurrent accesses are ordered by locks, barriers or `quiet` sees sequential
+//!   consistency ([`sync`](crate::sync) calls it for what it orders).
 //!
 //! # Raw reads break I4
 //!
