@@ -167,5 +167,5 @@ pub(crate) fn is_subsequence(of: &[u64], part: &[u64]) -> bool {
 
 /// [`finds`](super::finds) over as many seeds as any of these takes.
 pub(crate) fn finds(what: impl std::fmt::Debug, check: &str, run: impl Fn(u64) -> Result<(), String>) {
-    super::finds(what, check, 0..500, run);
+    super::finds(what, check, 0..4000, run);
 }
