@@ -107,6 +107,19 @@ pub(crate) fn at_once<T: Send>(guests: &[&Guest], work: impl Fn(&Guest) -> Resul
     })
 }
 
+/// The module for comparisons, in guests.
+const LAB: &str = "/lib/telegraphos/telegraphos_lab.ko";
+
+/// Does something while these guests have the module for comparisons.
+pub(crate) fn with_lab<T>(guests: &[&Guest], work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let as_root = |argv: &[&str]| at_once(guests, |guest| guest.argv(argv).as_root().check().map_err(Into::into));
+    as_root(&["insmod", LAB])?;
+    let done = work();
+    // First what went wrong in between.
+    let unloaded = as_root(&["rmmod", "telegraphos_lab"]);
+    done.and_then(|done| unloaded.map(|_| done))
+}
+
 /// A process of the cluster that does nothing until this is dropped: its links hold what they carry.
 pub(crate) struct Held(u32);
 

@@ -2,7 +2,7 @@
 //! Notification queues under siege: senders that do not wait, consumers that are slow, stopped and killed (SPEC I9,
 //! I10).
 
-use crate::help::at_once;
+use crate::help::{at_once, with_lab};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest, Running};
@@ -169,11 +169,14 @@ pub(crate) fn flags_lose_and_queues_do_not(cluster: &Cluster) -> Result<()> {
     ];
     let guests: Vec<_> = cluster.guests().iter().take(3).collect();
     let limit = Duration::from_secs(240);
-    let said = at_once(&guests, |guest| {
-        let output = guest.argv(&argv).limit(limit).run()?;
-        let node = guest.node();
-        ensure!(output.status.success(), "node {node}: {}\n{}{}", output.status, output.stdout, output.stderr);
-        Ok(output.stdout)
+    // One of the ways to take an element is the kernel's.
+    let said = with_lab(&guests, || {
+        at_once(&guests, |guest| {
+            let output = guest.argv(&argv).limit(limit).run()?;
+            let node = guest.node();
+            ensure!(output.status.success(), "node {node}: {}\n{}{}", output.status, output.stdout, output.stderr);
+            Ok(output.stdout)
+        })
     })?;
     let receiver = said.first().context("no node 0")?;
     for method in ["flag", "flag-look"] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is checked while nothing is broken.
 
-use crate::help::at_once;
+use crate::help::{at_once, with_lab};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,29 +12,24 @@ use telegraphos_tests::{ktap, lspci};
 /// The tests that must not become fewer.
 const PLAN: &str = include_str!("../../guest-driver/tests/plan.txt");
 
-/// The module for comparisons, in guests.
-const LAB: &str = "/lib/telegraphos/telegraphos_lab.ko";
-
 /// `tg-selftest` in all guests at once. As root nothing may be skipped; as an ordinary user what needs other users is.
 pub(crate) fn selftest(cluster: &Cluster, user: User) -> Result<()> {
     let guests: Vec<&Guest> = cluster.guests().iter().collect();
     let plan = ktap::plan(PLAN);
     ensure!(plan.len() >= 50, "the plan of the self test has shrunk to {} tests", plan.len());
     let nodes = guests.len().to_string();
-    // For the comparisons, and for them only.
-    let as_root = |argv: &[&str]| at_once(&guests, |guest| guest.argv(argv).as_root().check().map_err(Into::into));
-    as_root(&["insmod", LAB])?;
-    at_once(&guests, |guest| {
-        let command = guest.argv(&["tg-selftest", "--nodes", &nodes]).user(user).limit(Duration::from_secs(400));
-        let output = command.run()?;
-        report(&output.stdout, &plan, user)
-            .and_then(|()| {
-                ensure!(output.status.success(), "every test passed, and yet: {}", output.status);
-                Ok(())
-            })
-            .with_context(|| format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr))
+    with_lab(&guests, || {
+        at_once(&guests, |guest| {
+            let command = guest.argv(&["tg-selftest", "--nodes", &nodes]).user(user).limit(Duration::from_secs(400));
+            let output = command.run()?;
+            report(&output.stdout, &plan, user)
+                .and_then(|()| {
+                    ensure!(output.status.success(), "every test passed, and yet: {}", output.status);
+                    Ok(())
+                })
+                .with_context(|| format!("node {}:\n{}{}", guest.node(), output.stdout, output.stderr))
+        })
     })?;
-    as_root(&["rmmod", "telegraphos_lab"])?;
     Ok(())
 }
 
